@@ -62,6 +62,7 @@ STEPS = (
     Step(
         "judge-batches", make("judge-batches"), "produced batches get Apache Kafka's answers, and are stored as there"
     ),
+    Step("judge-groups", make("judge-groups"), "group members and producers get Apache Kafka's answers from klamm"),
     Step("compare-with-kafka", make("compare-with-kafka", "SCENARIOS=100"), "the controller acts as Apache Kafka's"),
     Step("injected-bugs", make("injected-bugs"), "the simulation finds injected bugs"),
     Step("mutants", make("mutants"), "the simulation notices each removed guard"),

@@ -219,17 +219,14 @@ def kafka_controls_klamm(directory: Path, protocol: str) -> bool:
             cluster.start_node(broker_id)
             cluster.wait_until_right("load", OURS)
 
-        with kafka_tools(directory / "tools.log") as tools:
-            verbs = Operator(cluster, tools, load, directory)
-            table.run_step(
-                "klamm's broker 2 killed under Apache Kafka's controller", lambda: back(2, cluster.kill_node)
-            )
-            table.run_step("klamm's broker 3 shut down in order under it", lambda: back(3, cluster.stop_node))
-            table.run_step("preferred leaders elected by it", lambda: verbs.elect_preferred("load", OURS))
-            cluster.create("brief", {0: (2, 1), 1: (1, 3)})
-            table.run_step("a topic deleted by it", lambda: verbs.delete("brief"))
-            assert cluster.controller_id == 1
-            table.check_load()
+        verbs = Operator(cluster, kafka_tools(), load, directory)
+        table.run_step("klamm's broker 2 killed under Apache Kafka's controller", lambda: back(2, cluster.kill_node))
+        table.run_step("klamm's broker 3 shut down in order under it", lambda: back(3, cluster.stop_node))
+        table.run_step("preferred leaders elected by it", lambda: verbs.elect_preferred("load", OURS))
+        cluster.create("brief", {0: (2, 1), 1: (1, 3)})
+        table.run_step("a topic deleted by it", lambda: verbs.delete("brief"))
+        assert cluster.controller_id == 1
+        table.check_load()
         return table.is_clean
     finally:
         cluster.kill()

@@ -41,7 +41,7 @@ def advertised_by(directory: Path, command: Command) -> Table:
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_klamm_advertises_what_apache_kafka_does_but_for_the_listed_apis(tmp_path: Path) -> None:
+def test_klamm_advertises_the_api_versions_of_apache_kafka_except_for_the_apis_not_offered(tmp_path: Path) -> None:
     theirs = advertised_by(tmp_path / "apache", apache_kafka.broker())
     ours = advertised_by(tmp_path / "klamm", klamm_node)
 

@@ -53,30 +53,30 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], *words: str) -> 
     assert len(complaint.splitlines()) == 1, complaint
 
 
-def test_an_invalid_config_value_is_refused_with_file_line_and_key(tmp_path: Path) -> None:
+def test_an_invalid_config_value_stops_the_start_with_an_error_naming_file_line_and_key(tmp_path: Path) -> None:
     path = properties(tmp_path, log__segment__bytes="much")
 
     assert_one_sentence(run_klamm("node", path), path, "line 6", "log.segment.bytes=much")
 
 
-def test_a_missing_config_file_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_config_file_names_the_file(tmp_path: Path) -> None:
     assert_one_sentence(run_klamm("node", str(tmp_path / "none.properties")), "none.properties")
 
 
-def test_an_override_without_key_and_value_is_refused(tmp_path: Path) -> None:
+def test_a_command_line_override_that_is_not_key_equals_value_is_refused(tmp_path: Path) -> None:
     done = run_klamm("node", properties(tmp_path), "--override", "broker.id")
 
     assert_one_sentence(done, "--override 'broker.id'", "KEY=VALUE")
 
 
-def test_a_zookeeper_ensemble_that_does_not_answer_is_named_with_its_address(tmp_path: Path) -> None:
+def test_a_node_start_without_a_reachable_zookeeper_fails_with_its_address(tmp_path: Path) -> None:
     nowhere = f"127.0.0.1:{free_port()}"
 
     assert_one_sentence(run_klamm("node", properties(tmp_path, zookeeper__connect=nowhere)), nowhere)
     assert_one_sentence(run_klamm("up", "--data", str(tmp_path), "--zookeeper", nowhere), nowhere, "--zookeeper")
 
 
-def test_a_port_in_use_is_refused_with_its_number(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+def test_a_node_start_on_a_port_in_use_fails_with_the_port_number(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         path = properties(
@@ -132,17 +132,17 @@ time.sleep(600)
 """
 
 
-def test_a_missing_java_is_reported_with_java_home_and_the_version_needed(tmp_path: Path) -> None:
+def test_klamm_up_without_java_reports_java_home_and_the_required_version(tmp_path: Path) -> None:
     done = run_klamm("up", "--data", str(tmp_path), environment={"JAVA_HOME": str(tmp_path / "no-jdk")})
 
     assert_one_sentence(done, "JAVA_HOME", "no-jdk", "Java 17")
 
 
-def test_up_with_zero_nodes_is_refused(tmp_path: Path) -> None:
+def test_klamm_up_with_zero_nodes_is_refused(tmp_path: Path) -> None:
     assert_one_sentence(run_klamm("up", "--nodes", "0", "--data", str(tmp_path)), "--nodes 0")
 
 
-def test_an_unknown_command_is_refused_with_status_2() -> None:
+def test_an_unknown_klamm_command_exits_with_status_2() -> None:
     done = run_klamm("dance")
 
     assert done.returncode == 2
@@ -161,7 +161,7 @@ RUBBISH = {
 
 
 @pytest.mark.parametrize("rubbish", RUBBISH.values(), ids=RUBBISH)
-def test_invalid_bytes_close_their_connection_and_other_clients_are_served(cluster: Cluster, rubbish: bytes) -> None:
+def test_invalid_request_bytes_close_only_the_connection_that_sent_them(cluster: Cluster, rubbish: bytes) -> None:
     node = cluster.nodes[0]
     with socket.create_connection(("127.0.0.1", node.port), 5) as connection:
         connection.sendall(rubbish)

@@ -32,7 +32,7 @@ def test_blocking_reader_reads_a_whole_topic_over_real_sockets() -> None:
     assert rows == 5_000
 
 
-def test_a_server_that_never_answers_fails_with_a_timeout() -> None:
+def test_a_request_to_a_server_that_never_answers_fails_with_a_timeout() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         pytest.raises(AnswerTimedOut, match="no response to API_VERSIONS v3"),
@@ -40,7 +40,7 @@ def test_a_server_that_never_answers_fails_with_a_timeout() -> None:
         BlockingConnection(WORLD, Address(*silent.getsockname()), BlockingSettings("test", 1.0, 0.1))
 
 
-def test_blocking_world_sleeps_and_counts_processors() -> None:
+def test_the_blocking_clients_runtime_can_sleep_and_count_processors() -> None:
     before = WORLD.now_s()
     WORLD.sleep(0.001)
 

@@ -11,13 +11,12 @@ from tests.support.kafka_tools import kafka_tools
 from klamm.embedded.nodes import Command
 
 
-def test_tools_print_what_they_print_with_apache_kafkas_brokers(node_command: Command, tmp_path: Path) -> None:
+def test_kafkas_tools_print_the_same_for_klamms_brokers_as_for_apache_kafkas(
+    node_command: Command, tmp_path: Path
+) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    with (
-        Cluster(tmp_path / "cluster", command=node_command, overrides=OVERRIDES) as cluster,
-        kafka_tools(tmp_path / "tools.log") as tools,
-    ):
-        said = talk(tools, cluster, tmp_path)
+    with Cluster(tmp_path / "cluster", command=node_command, overrides=OVERRIDES) as cluster:
+        said = talk(kafka_tools(), cluster, tmp_path)
 
     assert said.split("\n\n") == RECORDED.read_text().split("\n\n")

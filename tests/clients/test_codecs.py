@@ -42,7 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("witness", "codec", "idempotent"), cases)
 
 
-def test_each_client_reads_back_its_records_with_every_codec(
+def test_each_client_reads_back_its_own_records_with_every_compression_codec(
     cluster: Cluster, witness: Witness, codec: str, idempotent: bool, record_count: int
 ) -> None:
     client = available(witness)

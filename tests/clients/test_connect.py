@@ -74,7 +74,7 @@ def wait_for_lines(cluster: Cluster, path: Path, lines: list[str], process: Clie
         raise AssertionError(f"{error}\n{len(found or [])} lines\n{process.errors}") from None
 
 
-def test_standalone_worker_copies_a_growing_file(cluster: Cluster, tmp_path: Path) -> None:
+def test_standalone_kafka_connect_worker_copies_a_growing_file(cluster: Cluster, tmp_path: Path) -> None:
     source, sink, topic = tmp_path / "source.txt", tmp_path / "sink.txt", "standalone"
     cluster.create_topic(topic, 1, 3)
     [port] = free_ports(1)
@@ -180,7 +180,9 @@ class Workers:
             process.kill()
 
 
-def test_distributed_workers_take_over_from_a_killed_one(cluster: Cluster, tmp_path: Path, client_rounds: int) -> None:
+def test_kafka_connect_workers_take_over_the_tasks_of_a_killed_worker(
+    cluster: Cluster, tmp_path: Path, client_rounds: int
+) -> None:
     if client_rounds == 1:
         pytest.skip("three workers take a minute: `make prove` runs them")
     source, sink, topic = tmp_path / "source.txt", tmp_path / "sink.txt", "distributed"

@@ -76,7 +76,7 @@ def commit(cluster: Cluster, group: str, generation: int = -1, member: str = "",
     return int(answer.topics[0].partitions[0].error_code)
 
 
-def test_group_with_metadata_of_95_mb_is_refused_and_others_are_served(cluster: Cluster) -> None:
+def test_a_join_group_with_95_mb_of_metadata_is_refused_while_other_groups_are_served(cluster: Cluster) -> None:
     joined = join(cluster, "huge", bytes(HUGE))
     assert len(joined.members[0].metadata) == HUGE
 
@@ -89,12 +89,12 @@ def test_group_with_metadata_of_95_mb_is_refused_and_others_are_served(cluster: 
     assert all(node.is_running for node in cluster.nodes)
 
 
-def test_commit_with_the_longest_metadata_is_refused(cluster: Cluster) -> None:
+def test_an_offset_commit_with_too_long_metadata_is_refused(cluster: Cluster) -> None:
     assert commit(cluster, "verbose", metadata="x" * LONGEST_STRING) == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert commit(cluster, "verbose") == NO_ERROR
 
 
-def test_request_larger_than_the_limit_ends_its_connection_alone(cluster: Cluster) -> None:
+def test_a_request_over_the_size_limit_closes_only_its_own_connection(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     with socket.create_connection(("127.0.0.1", node.port), 10) as connection:
         connection.sendall(TOO_LARGE_FRAME.to_bytes(4, "big") + b"\x00\x0b\x00\x05")
@@ -103,7 +103,7 @@ def test_request_larger_than_the_limit_ends_its_connection_alone(cluster: Cluste
     assert commit(cluster, "next") == NO_ERROR
 
 
-def test_commits_of_an_old_generation_and_of_another_member_are_refused(cluster: Cluster) -> None:
+def test_offset_commits_with_an_old_generation_or_an_unknown_member_are_refused(cluster: Cluster) -> None:
     old = join(cluster, "aging")
     assert sync(cluster, "aging", old) == NO_ERROR
     protocols = [JoinGroupRequestProtocol("range", b"new")]
@@ -143,7 +143,9 @@ def group_on(cluster: Cluster, broker_id: int) -> str:
     )
 
 
-def test_groups_of_an_offline_partition_have_no_coordinator_until_its_node_returns(cluster: Cluster) -> None:
+def test_groups_of_an_offline_consumer_offsets_partition_have_no_coordinator_until_its_node_returns(
+    cluster: Cluster,
+) -> None:
     there, here = group_on(cluster, 2), group_on(cluster, 1)
     for group in (there, here):
         cluster.group(group).commit({TopicPartition("orders", 0): 7})
@@ -159,7 +161,7 @@ def test_groups_of_an_offline_partition_have_no_coordinator_until_its_node_retur
     assert cluster.group(there).offsets() == {TopicPartition("orders", 0): 7}
 
 
-def test_damaged_batch_is_skipped_and_named_and_the_other_groups_are_loaded(cluster: Cluster) -> None:
+def test_a_corrupt_consumer_offsets_batch_is_skipped_and_logged_while_other_groups_load(cluster: Cluster) -> None:
     names = [name for name in map("stored-{}".format, range(20)) if coordinator(cluster, name) == (NO_ERROR, 1)][:3]
     for offset, name in enumerate(names):
         cluster.group(name).commit({TopicPartition("orders", 0): 100 + offset})
@@ -187,7 +189,7 @@ def damage(directory: Path, name: str) -> None:
     segment.write_bytes(bytes(content))
 
 
-def test_old_producer_of_a_transactional_id_is_fenced_by_the_new_one(cluster: Cluster) -> None:
+def test_a_new_producer_with_the_same_transactional_id_fences_the_old_producer(cluster: Cluster) -> None:
     def producer() -> Producer:
         made = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "one", "log_level": 0})
         made.init_transactions(30)

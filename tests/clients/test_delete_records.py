@@ -46,7 +46,7 @@ def first_offset(cluster: Cluster, partition_number: int, broker: int | None = N
         consumer.close()
 
 
-def test_delete_records_is_seen_by_consumers_and_survives_a_change_of_leaders_and_a_restart(cluster: Cluster) -> None:
+def test_the_log_start_offset_set_by_delete_records_survives_leader_changes_and_restarts(cluster: Cluster) -> None:
     assert delete(cluster, 0, 4) == 4
     assert first_offset(cluster, 0) == 4
 
@@ -59,7 +59,7 @@ def test_delete_records_is_seen_by_consumers_and_survives_a_change_of_leaders_an
     assert first_offset(cluster, 0) == 4
 
 
-def test_delete_records_beyond_the_end_and_of_a_compacted_topic_is_refused(cluster: Cluster) -> None:
+def test_delete_records_is_refused_beyond_the_log_end_and_for_a_compacted_topic(cluster: Cluster) -> None:
     for call, error in (
         (partial(delete, cluster, 0, RECORDS + 1), KafkaError.OFFSET_OUT_OF_RANGE),
         (partial(delete, cluster, 0, 1, "compacted"), KafkaError.POLICY_VIOLATION),
@@ -70,12 +70,11 @@ def test_delete_records_beyond_the_end_and_of_a_compacted_topic_is_refused(clust
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_kafka_delete_records_deletes_up_to_the_high_watermark(cluster: Cluster, tmp_path: Path) -> None:
+def test_kafka_delete_records_tool_deletes_up_to_the_high_watermark(cluster: Cluster, tmp_path: Path) -> None:
     offsets = tmp_path / "offsets.json"
     offsets.write_text(json.dumps({"partitions": [{"topic": TOPIC, "partition": 1, "offset": -1}], "version": 1}))
 
-    with kafka_tools(tmp_path / "tools.log") as tools:
-        said = tools.run(cluster.bootstrap, "kafka-delete-records", "--offset-json-file", str(offsets))
+    said = kafka_tools().run(cluster.bootstrap, "kafka-delete-records", "--offset-json-file", str(offsets))
 
     assert f"partition: {TOPIC}-1\tlow_watermark: {RECORDS}" in said
     assert first_offset(cluster, 1) == RECORDS

@@ -57,7 +57,7 @@ def explain(cluster: Cluster, *words: str, status: int = 0) -> list[str]:
     return lines
 
 
-def test_explain_group_names_rebalance_causes_members_and_their_partitions(
+def test_explain_group_prints_rebalance_causes_members_and_their_partitions(
     cluster: Cluster, members: Members, name: str
 ) -> None:
     first = members.start("confluent")
@@ -86,7 +86,7 @@ def test_explain_group_names_rebalance_causes_members_and_their_partitions(
     assert any(line.startswith("stuck:") and "no member has it" in line for line in lines), lines
 
 
-def test_what_ended_a_transaction(cluster: Cluster, name: str) -> None:
+def test_explain_transaction_prints_why_each_transaction_committed_or_aborted(cluster: Cluster, name: str) -> None:
     producer = Producer({
         "bootstrap.servers": cluster.bootstrap, "transactional.id": name, "transaction.timeout.ms": 2_000,
         "log_level": 0,
@@ -110,14 +110,16 @@ def test_what_ended_a_transaction(cluster: Cluster, name: str) -> None:
     assert any("CompleteAbort" in line for line in lines), lines
 
 
-def test_unknown_groups_and_transactions(cluster: Cluster) -> None:
+def test_explain_of_an_unknown_group_or_transactional_id_fails_and_names_the_id(cluster: Cluster) -> None:
     assert "There is no group nobody" in explain(cluster, "group", "nobody", status=1)[0]
     lines = explain(cluster, "transaction", "nobody", status=1)
     assert "There is no transactional id nobody" in lines[0]
     assert "TRANSACTIONAL_ID_NOT_FOUND" in lines[1]
 
 
-def test_a_killed_leader_loses_and_repeats_nothing(cluster: Cluster, name: str) -> None:
+def test_klamm_produce_and_consume_lose_and_duplicate_no_record_when_a_leader_is_killed(
+    cluster: Cluster, name: str
+) -> None:
     """Node 1 is killed while records are produced and consumed; the producer is idempotent."""
     lines = [b"%06d" % i for i in range(3_000)]
     consuming = start(cluster, "consume", "-t", name, "-G", name, "-o", "beginning", "-c", str(len(lines)))

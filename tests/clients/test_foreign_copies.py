@@ -66,7 +66,7 @@ class Copier:
 
 
 @pytest.mark.parametrize("library", FOREIGN_CLIENTS)
-def test_each_record_is_copied_once_while_copier_and_coordinator_are_killed(
+def test_a_transactional_copy_stays_exactly_once_while_copier_and_coordinator_are_killed(
     cluster: Cluster, library: str, tmp_path: Path, request: pytest.FixtureRequest, client_rounds: int
 ) -> None:
     if library != "java-4" and client_rounds == 1:

@@ -39,7 +39,7 @@ def produce(cluster: Cluster, library: str, topic: str, first: int) -> set[str]:
 
 
 @pytest.mark.parametrize("library", FOREIGN_CLIENTS)
-def test_two_of_three_members_take_over_from_the_killed_one(
+def test_two_remaining_group_members_take_over_the_partitions_of_a_killed_third_member(
     cluster: Cluster, members: Members, name: str, library: str, client_rounds: int
 ) -> None:
     if library != "java-4" and client_rounds == 1:
@@ -69,7 +69,7 @@ def test_two_of_three_members_take_over_from_the_killed_one(
 
 
 @pytest.mark.parametrize("library", JAVA)
-def test_java_consumer_seeks_to_offsets_ends_and_times(
+def test_java_consumer_seeks_to_offsets_to_the_log_end_and_to_timestamps(
     cluster: Cluster, name: str, library: str, client_rounds: int
 ) -> None:
     if library != "java-4" and client_rounds == 1:

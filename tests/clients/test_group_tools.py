@@ -20,11 +20,10 @@ GROUPS = "kafka-consumer-groups"
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+def tools() -> KafkaTools:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    with kafka_tools(tmp_path_factory.mktemp("tools") / "log") as running:
-        yield running
+    return kafka_tools()
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ def committed(cluster: Cluster, name: str) -> list[int]:
     return [found["committed"] for found in described["offsets"]]
 
 
-def test_klamm_and_kafkas_tool_list_and_describe_a_group_alike(
+def test_klamm_and_kafkas_tool_print_the_same_list_and_description_of_a_group(
     cluster: Cluster, members: Members, name: str, tools: KafkaTools
 ) -> None:
     member = consume(members)
@@ -98,7 +97,7 @@ def test_klamm_and_kafkas_tool_list_and_describe_a_group_alike(
     assert run_json(cluster, "lag", "--group", name, "--max-lag", "0")[0]["lag"] == 0
 
 
-def test_klamm_and_kafkas_tool_refuse_to_change_a_group_with_members(
+def test_klamm_and_kafkas_tool_refuse_to_delete_or_reset_a_group_with_members(
     cluster: Cluster, members: Members, name: str, tools: KafkaTools
 ) -> None:
     consume(members)
@@ -132,7 +131,7 @@ RESETS = {
 }
 
 
-def test_klamm_and_kafkas_tool_reset_offsets_to_the_same_values(
+def test_klamm_and_kafkas_tool_reset_a_groups_offsets_to_the_same_values(
     cluster: Cluster, members: Members, name: str, tools: KafkaTools
 ) -> None:
     consume(members).stop()
@@ -150,7 +149,7 @@ def test_klamm_and_kafkas_tool_reset_offsets_to_the_same_values(
         run_json(cluster, *words, "--to-latest", "--execute")
 
 
-def test_group_deleted_by_klamm_or_kafkas_tool_is_gone_for_the_other_tool(
+def test_a_group_deleted_by_klamm_is_missing_in_kafkas_tool_and_the_reverse(
     cluster: Cluster, members: Members, name: str, tools: KafkaTools
 ) -> None:
     consume(members).kill()
@@ -170,7 +169,7 @@ def test_group_deleted_by_klamm_or_kafkas_tool_is_gone_for_the_other_tool(
     assert "does not exist" in klamm("groups", "describe", "--group", name, "-b", cluster.bootstrap, status=1).out
 
 
-def test_offsets_that_one_exports_the_other_commits(
+def test_offsets_exported_by_klamm_are_committed_by_kafkas_tool_and_the_reverse(
     cluster: Cluster, members: Members, name: str, tools: KafkaTools, tmp_path: Path
 ) -> None:
     consume(members).stop()
@@ -201,7 +200,9 @@ def test_offsets_that_one_exports_the_other_commits(
     assert f"--from-file names {name}-9, which does not exist" in refused.err
 
 
-def test_all_groups_are_described_and_deleted(cluster: Cluster, members: Members, name: str, tools: KafkaTools) -> None:
+def test_groups_describe_and_groups_delete_accept_the_option_all_groups(
+    cluster: Cluster, members: Members, name: str, tools: KafkaTools
+) -> None:
     consume(members).stop()
     wait_until_empty(cluster, tools, name)
     assert name in {g["group"] for g in run_json(cluster, "describe", "--all-groups")}

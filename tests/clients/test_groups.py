@@ -78,7 +78,7 @@ def coordinator(address: str, group: str) -> int:
     return int(found.coordinators[0].node_id)
 
 
-def test_three_libraries_share_a_topic_and_survivors_take_over_from_a_killed_member(
+def test_members_of_three_client_libraries_share_a_group_and_take_over_from_a_killed_member(
     cluster: Cluster, members: Members, name: str
 ) -> None:
     values = produce(cluster, name, 0)
@@ -96,7 +96,7 @@ def test_three_libraries_share_a_topic_and_survivors_take_over_from_a_killed_mem
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_new_members_resume_where_the_group_stopped(
+def test_new_group_members_resume_at_the_committed_offsets(
     cluster: Cluster, members: Members, library: str, name: str
 ) -> None:
     produce(cluster, name, 0)
@@ -111,9 +111,7 @@ def test_new_members_resume_where_the_group_stopped(
     assert {c.value for c in second.consumed} == values
 
 
-def test_group_continues_when_the_node_of_its_coordinator_is_killed(
-    cluster: Cluster, members: Members, name: str
-) -> None:
+def test_a_group_continues_after_its_coordinators_node_is_killed(cluster: Cluster, members: Members, name: str) -> None:
     values = produce(cluster, name, 0)
     running = [members.start(library) for library in LIBRARIES]
     members.wait_until_shared(PARTITIONS, running)
@@ -140,7 +138,9 @@ def test_group_continues_when_the_node_of_its_coordinator_is_killed(
     assert sorted(counts) == [(p, o) for p, end in sorted(end_offsets(cluster, name).items()) for o in range(end)]
 
 
-def test_static_member_that_restarts_in_time_causes_no_rebalance(cluster: Cluster, members: Members, name: str) -> None:
+def test_a_static_member_that_restarts_within_its_session_timeout_causes_no_rebalance(
+    cluster: Cluster, members: Members, name: str
+) -> None:
     produce(cluster, name, 0)
     others = [members.start("confluent", f"i{number}") for number in range(2)]
     members.wait_until_shared(PARTITIONS, others)

@@ -42,7 +42,9 @@ def test_no_acknowledged_record_is_lost_when_the_controllers_node_is_killed(camp
     campaign.kill(campaign.choose_node(controller=True))
 
 
-def test_no_acknowledged_record_is_lost_when_another_node_is_killed(campaign: FaultCampaign) -> None:
+def test_no_acknowledged_record_is_lost_when_a_node_other_than_the_controller_is_killed(
+    campaign: FaultCampaign,
+) -> None:
     campaign.kill(campaign.choose_node(controller=False))
 
 
@@ -55,7 +57,9 @@ def test_no_acknowledged_record_is_lost_while_zookeeper_is_down(campaign: FaultC
     campaign.stop_zookeeper(3)
 
 
-def test_another_controller_is_elected_when_the_controller_is_frozen_past_its_session(campaign: FaultCampaign) -> None:
+def test_a_new_controller_is_elected_when_the_old_one_is_paused_beyond_its_session_timeout(
+    campaign: FaultCampaign,
+) -> None:
     frozen = campaign.choose_node(controller=True)
 
     campaign.freeze(frozen, SESSION_TIMEOUT_S + 3)
@@ -63,7 +67,9 @@ def test_another_controller_is_elected_when_the_controller_is_frozen_past_its_se
     assert campaign.cluster.controller_id != frozen.broker_id
 
 
-def test_a_node_whose_registration_is_deleted_registers_again(campaign: FaultCampaign, node_command: Command) -> None:
+def test_a_node_whose_broker_registration_znode_is_deleted_registers_again(
+    campaign: FaultCampaign, node_command: Command
+) -> None:
     if node_command is not klamm_node:
         pytest.skip("a broker of Apache Kafka does not notice")
     for node in campaign.cluster.nodes:

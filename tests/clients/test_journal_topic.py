@@ -30,7 +30,7 @@ def names(entries: list[Entry]) -> set[tuple[object, ...]]:
     return {(e.node, e.cause, e.seq, e.kind) for e in entries}
 
 
-def test_the_journal_topic_holds_the_same_lines_as_the_journal_files(
+def test_the_controller_journal_topic_holds_the_same_lines_as_the_journal_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = Cluster(tmp_path, overrides={"klamm.journal.topic": JOURNAL_TOPIC})

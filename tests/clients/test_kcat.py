@@ -45,7 +45,9 @@ def produce(cluster: Cluster, topic: str) -> None:
              "-X", "enable.idempotence=true", text=lines)  # fmt: skip
 
 
-def test_kcat_reads_what_it_wrote_from_offsets_ends_and_times(cluster: Cluster, topic: str) -> None:
+def test_kcat_reads_its_own_records_from_a_given_offset_the_log_end_or_a_timestamp(
+    cluster: Cluster, topic: str
+) -> None:
     produce(cluster, topic)
     read = ("-C", "-q", "-e", "-t", topic, "-p", "1")
 
@@ -61,7 +63,7 @@ def test_kcat_reads_what_it_wrote_from_offsets_ends_and_times(cluster: Cluster, 
     assert kcat(cluster, "-Q", "-t", f"{topic}:0:-1").strip().endswith("offset 3")
 
 
-def test_kcat_lists_brokers_and_partitions(cluster: Cluster, topic: str) -> None:
+def test_kcat_lists_klamms_brokers_and_partitions(cluster: Cluster, topic: str) -> None:
     listed: Any = json.loads(kcat(cluster, "-L", "-J", "-t", topic))
 
     assert {broker["name"] for broker in listed["brokers"]} == {node.address for node in cluster.nodes}
@@ -71,7 +73,9 @@ def test_kcat_lists_brokers_and_partitions(cluster: Cluster, topic: str) -> None
     }
 
 
-def test_kcat_members_share_a_topic_and_one_takes_over(cluster: Cluster, topic: str, tmp_path: Path) -> None:
+def test_kcat_group_members_share_a_topic_and_take_over_from_a_killed_member(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
     produce(cluster, topic)
     words = [str(PROGRAM), "-b", cluster.bootstrap, "-X", "auto.offset.reset=earliest", "-X", "session.timeout.ms=6000",
              "-X", "auto.commit.interval.ms=200", "-u", "-q", "-J", "-G", topic, topic]  # fmt: skip

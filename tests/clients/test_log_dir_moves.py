@@ -55,7 +55,7 @@ def replicas_by_directory(cluster: Cluster, tools: KafkaTools) -> dict[str, list
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory_and_a_restart_keeps_it(
+def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory_permanently(
     tmp_path: Path,
 ) -> None:
     cluster = Cluster(tmp_path / "cluster", 2, overrides={"replica.fetch.max.bytes": "20000"})
@@ -66,38 +66,38 @@ def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory_and_
         cluster.start()
         cluster.create_topic(TOPIC, 1, 2)
         produce(cluster, 0)
-        with kafka_tools(tmp_path / "tools.log") as tools:
-            (before,) = [d for d, found in replicas_by_directory(cluster, tools).items() if found]
-            after = two if before == one else one
-            entry = {"topic": TOPIC, "partition": 0, "replicas": [1, 2], "log_dirs": [after, "any"]}
-            plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
-            files = ("--reassignment-json-file", str(plan))
-            broker = ("--entity-type", "brokers", "--entity-name", "1")
-            tools.run(cluster.bootstrap, "kafka-configs", *broker, "--alter", "--add-config", f"{THROTTLE}={RATE}")
+        tools = kafka_tools()
+        (before,) = [d for d, found in replicas_by_directory(cluster, tools).items() if found]
+        after = two if before == one else one
+        entry = {"topic": TOPIC, "partition": 0, "replicas": [1, 2], "log_dirs": [after, "any"]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+        files = ("--reassignment-json-file", str(plan))
+        broker = ("--entity-type", "brokers", "--entity-name", "1")
+        tools.run(cluster.bootstrap, "kafka-configs", *broker, "--alter", "--add-config", f"{THROTTLE}={RATE}")
 
-            def is_throttled() -> bool:
-                return f"{THROTTLE}={RATE}" in tools.run(cluster.bootstrap, "kafka-configs", *broker, "--describe")
+        def is_throttled() -> bool:
+            return f"{THROTTLE}={RATE}" in tools.run(cluster.bootstrap, "kafka-configs", *broker, "--describe")
 
-            cluster.wait_until("broker 1 knows the throttle", is_throttled)
+        cluster.wait_until("broker 1 knows the throttle", is_throttled)
 
-            tools.run(cluster.bootstrap, "kafka-reassign-partitions", *files, "--execute")
-            produce(cluster, RECORDS)
-            future = {before: [(f"{TOPIC}-0", False)], after: [(f"{TOPIC}-0", True)]}
-            assert replicas_by_directory(cluster, tools) == future
-            raised = ("--add-config", f"{THROTTLE}=100000000")
-            tools.run(cluster.bootstrap, "kafka-configs", *broker, "--alter", *raised)
+        tools.run(cluster.bootstrap, "kafka-reassign-partitions", *files, "--execute")
+        produce(cluster, RECORDS)
+        future = {before: [(f"{TOPIC}-0", False)], after: [(f"{TOPIC}-0", True)]}
+        assert replicas_by_directory(cluster, tools) == future
+        raised = ("--add-config", f"{THROTTLE}=100000000")
+        tools.run(cluster.bootstrap, "kafka-configs", *broker, "--alter", *raised)
 
-            def moved() -> bool:
-                return replicas_by_directory(cluster, tools) == {before: [], after: [(f"{TOPIC}-0", False)]}
+        def moved() -> bool:
+            return replicas_by_directory(cluster, tools) == {before: [], after: [(f"{TOPIC}-0", False)]}
 
-            cluster.wait_until("the replica has moved", moved)
-            said = tools.run(cluster.bootstrap, "kafka-reassign-partitions", *files, "--verify")
-            assert f"Reassignment of replica {TOPIC}-0-1 completed successfully" in said
+        cluster.wait_until("the replica has moved", moved)
+        said = tools.run(cluster.bootstrap, "kafka-reassign-partitions", *files, "--verify")
+        assert f"Reassignment of replica {TOPIC}-0-1 completed successfully" in said
 
-            cluster.node(1).stop()
-            cluster.node(1).start()
-            cluster.wait_until_in_sync(TOPIC, 1, 2)
-            assert moved()
+        cluster.node(1).stop()
+        cluster.node(1).start()
+        cluster.wait_until_in_sync(TOPIC, 1, 2)
+        assert moved()
         assert consume(cluster, 2 * RECORDS) == list(range(2 * RECORDS))
     finally:
         cluster.kill()

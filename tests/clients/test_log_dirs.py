@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.kafka_tools import kafka_tools
 
 STORAGE_ERROR = "org.apache.kafka.common.errors.KafkaStorageException"
 TOPIC = "orders"
@@ -54,12 +55,10 @@ def produce_everywhere(cluster: Cluster) -> list[str]:
 
 def directories(cluster: Cluster, broker: int) -> dict[str, Any]:
     """What kafka-log-dirs prints of one broker, by directory."""
-    done = apache_kafka.run_tool(
-        "org.apache.kafka.tools.LogDirsCommand", "--bootstrap-server", cluster.bootstrap, "--describe",
-        "--broker-list", str(broker), "--topic-list", TOPIC,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()
-    printed = json.loads(done.stdout.decode().splitlines()[-1])
+    said = kafka_tools().run(
+        cluster.bootstrap, "kafka-log-dirs", "--describe", "--broker-list", str(broker), "--topic-list", TOPIC
+    )
+    printed = json.loads(said.splitlines()[-1])
     return {d["logDir"]: d for d in printed["brokers"][0]["logDirs"]}
 
 
@@ -68,7 +67,7 @@ def partitions(directory: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_partitions_of_a_failed_log_directory_move_leaders_and_return_after_repair(
+def test_partitions_of_a_failed_log_directory_change_leaders_and_return_after_its_repair(
     failing_disk: Path, tmp_path: Path
 ) -> None:
     cluster = Cluster(tmp_path / "cluster", 2, overrides={"log.index.size.max.bytes": "65536"})
@@ -107,7 +106,7 @@ def test_partitions_of_a_failed_log_directory_move_leaders_and_return_after_repa
         cluster.kill()
 
 
-def test_the_journal_continues_in_another_log_directory_after_its_own_failed(
+def test_the_controller_journal_continues_in_another_log_directory_after_its_own_failed(
     failing_disk: Path, tmp_path: Path
 ) -> None:
     cluster = Cluster(tmp_path / "cluster", 2, overrides={"log.index.size.max.bytes": "65536"})

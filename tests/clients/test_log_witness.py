@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from tests.support import apache_kafka
 from tests.support.clean_shutdown import clean_shutdown_epochs
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.config.topic_config import TopicConfig
 from klamm.embedded.nodes import make_nodes
@@ -89,12 +90,12 @@ _COMPACTED = re.compile(
 
 def dump(*files: Path, flags: tuple[str, ...] = (), is_compacted: bool = False) -> str:
     """What the tool prints; a complaint fails the test, but for what compaction leaves."""
-    done = apache_kafka.run_tool("kafka.tools.DumpLogSegments", *flags, "--files", ",".join(map(str, files)))
-    complaints = done.stderr.decode(errors="replace")
-    assert not done.returncode, complaints
+    done = kafka_tools().run_class("kafka.tools.DumpLogSegments", *flags, "--files", ",".join(map(str, files)))
+    complaints = done.errors
+    assert not done.status, complaints
     complaints = _COMPACTED.sub("", complaints) if is_compacted else complaints
     assert not complaints.strip(), complaints
-    return done.stdout.decode(errors="replace")
+    return done.output
 
 
 def files(log: Log, suffix: str) -> list[Path]:
@@ -112,7 +113,7 @@ def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return made
 
 
-def test_dump_log_segments_reads_the_same_records_from_klamms_segments(log: Log) -> None:
+def test_kafkas_dump_log_segments_reads_the_produced_records_from_klamms_segments(log: Log) -> None:
     printed = dump(*files(log, ".log"), flags=("--deep-iteration", "--print-data-log"))
 
     ours = [
@@ -129,7 +130,7 @@ def test_dump_log_segments_reads_the_same_records_from_klamms_segments(log: Log)
     assert printed.count("isvalid: true") == printed.count("baseOffset:")
 
 
-def test_dump_log_segments_accepts_klamms_offset_and_time_indexes(log: Log) -> None:
+def test_kafkas_dump_log_segments_accepts_klamms_offset_and_time_indexes(log: Log) -> None:
     indexes = [*files(log, ".index"), *files(log, ".timeindex")]
     printed = dump(*indexes)
 
@@ -139,7 +140,7 @@ def test_dump_log_segments_accepts_klamms_offset_and_time_indexes(log: Log) -> N
     assert dump(*indexes, flags=("--index-sanity-check",)).count("passed sanity check") == len(indexes)
 
 
-def test_dump_log_segments_reads_klamms_producers_from_its_snapshot(log: Log) -> None:
+def test_kafkas_dump_log_segments_reads_klamms_producer_state_snapshot(log: Log) -> None:
     printed = dump(files(log, ".snapshot")[-1])
 
     theirs = re.findall(
@@ -151,7 +152,7 @@ def test_dump_log_segments_reads_klamms_producers_from_its_snapshot(log: Log) ->
     assert len(ours) > 20
 
 
-def test_dump_log_segments_reads_klamms_aborted_transactions_from_the_index(log: Log) -> None:
+def test_kafkas_dump_log_segments_reads_klamms_transaction_index(log: Log) -> None:
     printed = dump(*files(log, ".txnindex"))
 
     theirs = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", printed)
@@ -160,7 +161,7 @@ def test_dump_log_segments_reads_klamms_aborted_transactions_from_the_index(log:
     assert len(ours) == 10
 
 
-def test_indexes_rebuilt_by_recovery_are_accepted_by_dump_log_segments(tmp_path: Path) -> None:
+def test_kafkas_dump_log_segments_accepts_indexes_rebuilt_by_klamms_log_recovery(tmp_path: Path) -> None:
     made = opened(tmp_path, {})
     fill(made)
     made.flush_now()
@@ -185,7 +186,7 @@ async def compact(logs: LogManager) -> int:
     return count
 
 
-async def test_dump_log_segments_reads_a_log_that_klamm_compacted(tmp_path: Path) -> None:
+async def test_kafkas_dump_log_segments_reads_a_log_compacted_by_klamm(tmp_path: Path) -> None:
     logs = LogManager(real_world(), [str(tmp_path)], 1, "cluster")
     await logs.load()
     log = logs.get_or_create(ORDERS, TopicConfig.parse({"segment.bytes": "6000"}), None, is_new=True)
@@ -212,7 +213,7 @@ async def test_dump_log_segments_reads_a_log_that_klamm_compacted(tmp_path: Path
     [(True, False), (False, False), (False, True)],
     ids=["clean shutdown", "killed", "compacted and killed"],
 )
-async def test_apache_kafka_opens_klamms_log_directory_and_klamm_opens_it_again(
+async def test_apache_kafka_reads_klamms_log_directory_and_klamm_reads_it_afterwards(
     tmp_path: Path, shared_zookeeper: ZooKeeperServer, is_clean: bool, is_compacted: bool
 ) -> None:
     chroot = f"/taken-over-{is_clean}-{is_compacted}"

@@ -49,7 +49,7 @@ def test_the_broker_state_metric_is_6_during_controlled_shutdown(tmp_path: Path)
         cluster.kill()
 
 
-def test_metrics_show_a_controller_failover(tmp_path: Path) -> None:
+def test_controller_metrics_show_a_controller_failover(tmp_path: Path) -> None:
     ports = dict(zip((1, 2), free_ports(2), strict=True))
     cluster = Cluster(tmp_path, 2)
     for node in cluster.nodes:

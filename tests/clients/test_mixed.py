@@ -103,7 +103,9 @@ def test_klamm_controller_completes_a_reassignment_and_a_deletion_begun_under_ap
     operator.load_is_right()
 
 
-def test_a_new_klamm_controller_completes_the_work_found_in_zookeeper(operator: Operator, mixed: MixedCluster) -> None:
+def test_a_new_klamm_controller_completes_reassignments_and_deletions_pending_in_zookeeper(
+    operator: Operator, mixed: MixedCluster
+) -> None:
     mixed.move_controller(set(KAFKA))
     holder = mixed.controller_id
     work = LeftBehind(operator, "unseen", *(b for b in KAFKA if b != holder))
@@ -127,7 +129,9 @@ def test_kafkas_tools_print_the_same_for_klamm_and_apache_kafka(
     assert ours == theirs
 
 
-def test_no_record_was_lost_and_no_apache_kafka_broker_logged_an_error(operator: Operator, mixed: MixedCluster) -> None:
+def test_a_mixed_cluster_loses_no_record_and_its_apache_kafka_brokers_log_no_error(
+    operator: Operator, mixed: MixedCluster
+) -> None:
     operator.load.stop()
     verdict = operator.load.check()
     assert verdict.acknowledged > 0

@@ -41,9 +41,8 @@ def mixed(tmp_path: Path) -> Iterator[MixedCluster]:
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> Iterator[KafkaTools]:
-    with kafka_tools(tmp_path / "tools.log") as running:
-        yield running
+def tools() -> KafkaTools:
+    return kafka_tools()
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ def describe(tools: KafkaTools, bootstrap: str, option: str = "--offsets") -> li
     return sorted(line.split() for line in text.splitlines() if re.match(rf"{GROUP}\s", line))
 
 
-def test_coordinators_of_klamm_and_apache_kafka_take_groups_over_from_each_other(
+def test_group_coordinators_of_klamm_and_apache_kafka_take_over_groups_from_each_other(
     mixed: MixedCluster, members: Members, tools: KafkaTools
 ) -> None:
     running = [members.start("confluent"), members.start("kafka-python", "static")]

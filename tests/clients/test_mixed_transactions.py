@@ -45,9 +45,8 @@ def mixed(tmp_path: Path) -> Iterator[MixedCluster]:
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> Iterator[KafkaTools]:
-    with kafka_tools(tmp_path / "tools.log") as running:
-        yield running
+def tools() -> KafkaTools:
+    return kafka_tools()
 
 
 def run_transaction(producer: Producer, value: str, *, commits: bool = True) -> list[str]:
@@ -85,7 +84,7 @@ def committed(mixed: MixedCluster, count: int) -> list[str]:
     return sorted(values)
 
 
-def test_coordinators_of_klamm_and_apache_kafka_take_transactions_over_from_each_other(
+def test_transaction_coordinators_of_klamm_and_apache_kafka_take_over_transactions_from_each_other(
     mixed: MixedCluster, tools: KafkaTools
 ) -> None:
     producer = Producer({"bootstrap.servers": mixed.bootstrap, "transactional.id": ID, "log_level": 0})

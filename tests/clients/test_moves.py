@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.kafka_tools import kafka_tools
 from tests.support.workload import Workload
 
 from klamm.runtime.processes import ticks
 
 PARTITIONS = 4
 RATE = 200
-TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+TOOL = "kafka-reassign-partitions"
+ELECTION = "kafka-leader-election"
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +37,8 @@ def load(cluster: Cluster) -> Iterator[Workload]:
     assert verdict.is_clean, verdict
 
 
-def run(cluster: Cluster, main: str, *arguments: str) -> str:
-    done = apache_kafka.run_tool(main, "--bootstrap-server", cluster.bootstrap, *arguments)
-    said = (done.stdout + done.stderr).decode()
-    assert done.returncode == 0, said
-    return said
+def run(cluster: Cluster, tool: str, *arguments: str) -> str:
+    return kafka_tools().run(cluster.bootstrap, tool, *arguments)
 
 
 def plan_file(path: Path, topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
@@ -49,7 +47,7 @@ def plan_file(path: Path, topic: str, replicas: Mapping[int, Sequence[int]]) -> 
     return str(path)
 
 
-def test_a_reassignment_by_kafkas_tool_completes_under_load_without_loss(
+def test_a_reassignment_by_kafkas_tool_under_load_completes_without_record_loss(
     cluster: Cluster, load: Workload, tmp_path: Path
 ) -> None:
     wanted = {0: (3, 1), 1: (2, 3), 2: (1, 2), 3: (3, 2)}

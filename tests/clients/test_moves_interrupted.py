@@ -84,7 +84,9 @@ class Move:
         assert verdict.is_clean, verdict
 
 
-def test_a_reassignment_cancelled_under_load_restores_replicas_and_isr(cluster: Cluster, tmp_path: Path) -> None:
+def test_cancelling_a_reassignment_under_load_restores_the_original_replicas_and_isr(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     move = Move(cluster, "called-off", tmp_path)
     move.begin()
 

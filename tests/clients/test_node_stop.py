@@ -19,7 +19,7 @@ def stop(cluster: Cluster, broker: int, *options: str) -> tuple[int, str]:
     return run([python(), "-m", "klamm", "node", "stop", cluster.node(broker).properties_path, *options], 60)
 
 
-def test_node_stop_is_refused_while_partitions_are_at_risk_unless_forced(cluster: Cluster) -> None:
+def test_klamm_node_stop_is_refused_without_force_while_partitions_would_lose_availability(cluster: Cluster) -> None:
     cluster.create_topic("alone", 3, 1)
     cluster.create_topic("strict", 1, 3, {"min.insync.replicas": "3"})
 

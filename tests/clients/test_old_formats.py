@@ -77,7 +77,9 @@ def consume_new(cluster: Cluster, topic: str) -> list[tuple[int, Pair]]:
 
 
 @pytest.mark.parametrize(("magic", "codec"), CODECS)
-def test_records_of_an_old_format_are_read_in_every_format(cluster: Cluster, magic: int, codec: str | None) -> None:
+def test_records_produced_in_an_old_message_format_are_readable_in_every_format(
+    cluster: Cluster, magic: int, codec: str | None
+) -> None:
     topic = f"old-{magic}-{codec}"
     cluster.create_topic(topic, 1, 2)
     assert produce_old(cluster, topic, magic, codec) == list(range(RECORDS))
@@ -89,7 +91,9 @@ def test_records_of_an_old_format_are_read_in_every_format(cluster: Cluster, mag
 
 
 @pytest.mark.parametrize(("magic", "codec"), CODECS)
-def test_records_of_todays_format_are_read_in_an_old_one(cluster: Cluster, magic: int, codec: str | None) -> None:
+def test_records_in_message_format_2_are_readable_by_clients_of_old_formats(
+    cluster: Cluster, magic: int, codec: str | None
+) -> None:
     topic = f"new-{magic}-{codec}"
     cluster.create_topic(topic, 1, 2)
     produce_new(cluster, topic, codec)

@@ -8,7 +8,7 @@ from kazoo.client import KazooClient
 from tests.support.cluster import Cluster
 
 
-def test_at_protocol_2_6_leaders_write_isr_changes_to_zookeeper(tmp_path: Path) -> None:
+def test_leaders_with_inter_broker_protocol_2_6_write_isr_changes_to_zookeeper(tmp_path: Path) -> None:
     overrides = {"inter.broker.protocol.version": "2.6", "replica.lag.time.max.ms": "3000"}
     cluster = Cluster(tmp_path, 3, overrides=overrides)
     witness = None

@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Assignment
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.audit.snapshot import OpenTransaction, take_snapshot
 from klamm.audit.transactions import check_transactions
@@ -24,11 +25,7 @@ ONE_COPY = {
 
 
 def transactions(cluster: Cluster, *arguments: str) -> str:
-    done = apache_kafka.run_tool(
-        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", cluster.bootstrap, *arguments
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
+    return kafka_tools().run(cluster.bootstrap, "kafka-transactions", *arguments)
 
 
 def open_transactions(cluster: Cluster) -> list[str]:

@@ -18,13 +18,12 @@ from tests.clients.test_bad_input import assert_one_sentence
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 from tests.support.group_members import Members, group_members
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.runtime.processes import ticks
 
 PARTITIONS = 3
 TIMEOUT_S = 60
-CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-CONSOLE_PRODUCER = "kafka.tools.ConsoleProducer"
 BINARY = bytes(range(256))
 
 
@@ -93,7 +92,7 @@ def read_with_librdkafka(cluster: Cluster, topic: str, count: int) -> list[Seen]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_librdkafka_reads_what_klamm_writes(cluster: Cluster, name: str, codec: str) -> None:
+def test_librdkafka_reads_records_written_by_klamm_produce(cluster: Cluster, name: str, codec: str) -> None:
     lines = b"".join(b"key-%d|value %d\n" % (i, i) for i in range(200))
     produce(cluster, name, lines, "-K", "|", "-H", "origin=test", "-z", codec)
 
@@ -105,14 +104,14 @@ def test_librdkafka_reads_what_klamm_writes(cluster: Cluster, name: str, codec: 
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_every_acks_delivers_each_record_once(cluster: Cluster, name: str, acks: str) -> None:
+def test_klamm_produce_delivers_each_record_once_with_acks_0_1_and_all(cluster: Cluster, name: str, acks: str) -> None:
     lines = b"".join(b"%d\n" % i for i in range(2_000))
     produce(cluster, name, lines, "--acks", acks, "-p", "1", "--batch-bytes", "1000")
 
     assert consume(cluster, name, "-p", "1") == lines
 
 
-def test_nulls_empty_texts_and_keys_are_told_apart(cluster: Cluster, name: str) -> None:
+def test_null_and_empty_keys_and_values_stay_distinct_from_produce_to_consume(cluster: Cluster, name: str) -> None:
     produce(cluster, name, b"a:\n:b\nno key\n\n", "-K", ":", "-p", "0")
     produce(cluster, name, b"a:\n", "-K", ":", "-p", "0", "-Z")
 
@@ -124,7 +123,7 @@ def test_nulls_empty_texts_and_keys_are_told_apart(cluster: Cluster, name: str) 
     assert consume(cluster, name, "-K", ":", "-Z") == b"a:\n:b\nNULL:no key\nNULL:\na:NULL\n"
 
 
-def test_klamm_reads_what_librdkafka_writes(cluster: Cluster, name: str) -> None:
+def test_klamm_consume_reads_records_written_by_librdkafka(cluster: Cluster, name: str) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "compression.type": "lz4"})
     headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", BINARY), ("none", None)]
     producer.produce(name, BINARY, b"key", partition=2, timestamp=1_234, headers=headers)
@@ -141,7 +140,7 @@ def test_klamm_reads_what_librdkafka_writes(cluster: Cluster, name: str) -> None
     assert consume(cluster, name, "-f", form) == b"%s 2 0 1234 key 3 256!%%\n" % name.encode()
 
 
-def test_json_lines_copy_a_topic(cluster: Cluster, name: str) -> None:
+def test_klamm_consume_piped_as_json_into_klamm_produce_copies_a_topic(cluster: Cluster, name: str) -> None:
     copy = f"{name}-copy"
     cluster.create_topic(copy, PARTITIONS, 3, {"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
@@ -156,7 +155,9 @@ def test_json_lines_copy_a_topic(cluster: Cluster, name: str) -> None:
     assert {p: {**r, "topic": name} for p, r in copied.items()} == original
 
 
-def test_files_are_messages_or_lines(cluster: Cluster, name: str, tmp_path: Path) -> None:
+def test_klamm_produce_sends_each_file_as_one_message_or_each_of_its_lines(
+    cluster: Cluster, name: str, tmp_path: Path
+) -> None:
     (tmp_path / "one").write_bytes(b"first\nsecond\n")
     (tmp_path / "two").write_bytes(b"third;fourth")
     paths = [str(tmp_path / "one"), str(tmp_path / "two")]
@@ -167,29 +168,28 @@ def test_files_are_messages_or_lines(cluster: Cluster, name: str, tmp_path: Path
     assert consume(cluster, name, "-D", "|") == b"first\nsecond\n|third;fourth|third|fourth|"
 
 
-def test_kafkas_console_tools_and_klamm_read_each_other(cluster: Cluster, name: str) -> None:
+def test_kafkas_console_tools_and_klamm_read_each_others_records(cluster: Cluster, name: str) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
     lines = b"".join(b"k%d\tv%d\n" % (i % 7, i) for i in range(100))
     with_keys = ["--property", "parse.key=true"]
-    written = apache_kafka.run_tool(
-        CONSOLE_PRODUCER, "--bootstrap-server", cluster.bootstrap, "--topic", name, *with_keys, words=lines
-    )
-    assert written.returncode == 0, written.stderr
+    tools = kafka_tools()
+    written = tools.ask(cluster.bootstrap, "kafka-console-producer", "--topic", name, *with_keys, stdin=lines)
+    assert written.status == 0, written.text
     ours = consume(cluster, name, "-K", r"\t")
     assert sorted(ours.splitlines()) == sorted(lines.splitlines())
 
     produce(cluster, name, lines, "-K", r"\t")
-    read = apache_kafka.run_tool(
-        CONSOLE_CONSUMER, "--bootstrap-server", cluster.bootstrap, "--topic", name, "--from-beginning",
+    read = tools.ask(
+        cluster.bootstrap, "kafka-console-consumer", "--topic", name, "--from-beginning",
         "--max-messages", "200", "--property", "print.key=true", "--property", "print.partition=true",
     )  # fmt: skip
-    assert read.returncode == 0, read.stderr
-    places: dict[bytes, set[bytes]] = {}
-    for line in read.stdout.splitlines():
-        partition, key, _ = line.split(b"\t")
+    assert read.status == 0, read.text
+    places: dict[str, set[str]] = {}
+    for line in read.output.splitlines():
+        partition, key, _ = line.split("\t")
         places.setdefault(key, set()).add(partition)
-    assert len(read.stdout.splitlines()) == 200
+    assert len(read.output.splitlines()) == 200
     assert len(places) == 7
     assert all(len(partitions) == 1 for partitions in places.values())  # both chose the same partition for a key
 
@@ -228,7 +228,7 @@ STARTS = {
 }
 
 
-def test_starts_and_ends(cluster: Cluster, numbered: str) -> None:
+def test_klamm_consume_starts_and_stops_at_the_given_offsets_times_and_counts(cluster: Cluster, numbered: str) -> None:
     for words, expected in STARTS.items():
         said = consume(cluster, numbered, "-p", "0", *words.split())
         assert said == b"".join(b"%d\n" % i for i in expected), words
@@ -236,7 +236,7 @@ def test_starts_and_ends(cluster: Cluster, numbered: str) -> None:
     assert run(cluster, "consume", "-t", numbered, "--until", "2023-11-14T22:13:22Z").out.count(b"\n") == 4
 
 
-def test_deleted_records_are_reported_and_reading_goes_on(cluster: Cluster, numbered: str) -> None:
+def test_klamm_consume_reports_deleted_records_and_continues_after_them(cluster: Cluster, numbered: str) -> None:
     consume(cluster, numbered, "-p", "0", "-G", numbered, "-o", "beginning", "-c", "2")
     admin = cluster.admin()  # it must outlive the answer
     for done in admin.delete_records([TopicPartition(numbered, 0, 6)]).values():
@@ -259,7 +259,7 @@ def committed(cluster: Cluster, name: str) -> list[int]:
     return [p.offset for p in found]
 
 
-def test_a_group_goes_on_where_it_stopped(cluster: Cluster, numbered: str) -> None:
+def test_klamm_consume_with_a_group_resumes_at_the_committed_offsets(cluster: Cluster, numbered: str) -> None:
     first = consume(cluster, numbered, "-G", numbered, "-o", "beginning", "-c", "13")
     assert sum(offset for offset in committed(cluster, numbered) if offset > 0) == 13
     rest = consume(cluster, numbered, "-G", numbered)
@@ -271,7 +271,7 @@ def test_a_group_goes_on_where_it_stopped(cluster: Cluster, numbered: str) -> No
     assert consume(cluster, numbered, "-G", numbered) == b"new\n"
 
 
-def test_a_new_group_begins_at_the_end(cluster: Cluster, numbered: str) -> None:
+def test_klamm_consume_with_a_new_group_begins_at_the_log_end(cluster: Cluster, numbered: str) -> None:
     assert consume(cluster, numbered, "-G", numbered) == b""
 
 
@@ -282,7 +282,7 @@ def members(cluster: Cluster, tmp_path: Path, name: str) -> Iterator[Members]:
 
 
 @pytest.mark.parametrize("library", ["confluent", "kafka-python", "aiokafka"])
-def test_klamm_shares_a_group_with_other_clients(
+def test_klamm_consume_shares_a_group_with_members_of_other_client_libraries(
     cluster: Cluster, members: Members, name: str, library: str, tmp_path: Path, client_rounds: int
 ) -> None:
     """Each side leads the group once; no record is lost while members come and go."""
@@ -318,7 +318,7 @@ def test_klamm_shares_a_group_with_other_clients(
         ours.wait()
 
 
-def test_a_killed_member_is_replaced_after_its_session(cluster: Cluster, name: str) -> None:
+def test_klamm_consume_takes_over_from_a_killed_member_after_its_session_timeout(cluster: Cluster, name: str) -> None:
     words = ["consume", "-t", name, "-G", name, "-o", "beginning", "--session-timeout", "6"]
     with start(cluster, *words) as victim:
         produce(cluster, name, b"first\n")
@@ -329,7 +329,7 @@ def test_a_killed_member_is_replaced_after_its_session(cluster: Cluster, name: s
     assert said.out == b"first\n"  # it was not committed
 
 
-def test_a_static_member_keeps_its_place(cluster: Cluster, name: str) -> None:
+def test_klamm_consume_as_a_static_member_keeps_its_partitions_over_a_restart(cluster: Cluster, name: str) -> None:
     words = ["consume", "-t", name, "-G", name, "-o", "beginning", "--instance-id", "one", "-c", "1"]
     produce(cluster, name, b"1\n2\n", "-p", "0")
     assert run(cluster, *words).out == b"1\n"
@@ -340,7 +340,7 @@ def test_a_static_member_keeps_its_place(cluster: Cluster, name: str) -> None:
 # ---- transactions
 
 
-def test_read_committed_passes_over_aborted_records(cluster: Cluster, name: str) -> None:
+def test_klamm_consume_with_read_committed_skips_aborted_records(cluster: Cluster, name: str) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": name})
     producer.init_transactions(30)
     for number, ends in enumerate(
@@ -364,7 +364,7 @@ def test_read_committed_passes_over_aborted_records(cluster: Cluster, name: str)
 # ---- processes
 
 
-def test_a_closed_pipe_ends_quietly(cluster: Cluster, name: str) -> None:
+def test_klamm_consume_exits_without_an_error_message_when_its_pipe_closes(cluster: Cluster, name: str) -> None:
     produce(cluster, name, b"x" * 100 + b"\n" * 1)
     produce(cluster, name, b"".join(b"%099d\n" % i for i in range(50_000)), "-p", "0")
     process = start(cluster, "consume", "-t", name, "-p", "0", "-o", "-50000")
@@ -376,7 +376,7 @@ def test_a_closed_pipe_ends_quietly(cluster: Cluster, name: str) -> None:
     assert process.stderr.read() == b""
 
 
-def test_interrupts_end_with_what_was_read(cluster: Cluster, name: str) -> None:
+def test_klamm_produce_and_consume_handle_each_line_before_a_signal_ends_them(cluster: Cluster, name: str) -> None:
     producing = start(cluster, "produce", "-t", name, "-p", "0")
     assert producing.stdin is not None
     producing.stdin.write(b"typed\n")
@@ -393,7 +393,7 @@ def test_interrupts_end_with_what_was_read(cluster: Cluster, name: str) -> None:
         assert process.stderr.read() == b""
 
 
-def test_progress_goes_to_stderr_when_it_is_asked_for(cluster: Cluster, name: str) -> None:
+def test_klamm_produce_and_consume_print_progress_to_stderr_only_on_request(cluster: Cluster, name: str) -> None:
     said = run(cluster, "produce", "-t", name, "--progress", given=b"a\nb\n")
     assert re.fullmatch(r"Sent 2 records, .* MB in .* s \(.*\)\n", said.err)
     said = run(cluster, "consume", "-t", name, "-e", "--progress")
@@ -404,32 +404,32 @@ def test_progress_goes_to_stderr_when_it_is_asked_for(cluster: Cluster, name: st
 # ---- bad input
 
 BAD = {
-    "produce -t TOPIC -J": (b'{"payload": "a"}\nnonsense\n', "standard input, line 2: it is not a record in JSON"),
+    "produce -t TOPIC -J": (b'{"payload": "a"}\nnonsense\n', "line 2: the line is not a record in JSON"),
     "produce -t TOPIC -J -p 0": (b'{"playload": "a"}', "unknown field `playload`"),
-    "produce -J": (b'{"payload": "a"}', 'line 1: it names no topic: add "topic", or pass --topic.'),
+    "produce -J": (b'{"payload": "a"}', 'line 1: the record names no topic: add "topic", or pass --topic.'),
     "produce -J --no-progress": (b'{"payload": "a", "topic": "missing"}', "topic missing does not exist. Create it"),
     "produce -t TOPIC": (b'', ""),
     "produce -t TOPIC -p 7": (b"a", "partition 7 does not exist: TOPIC has partitions 0-2"),
     "produce -t missing": (b"a", "topic missing does not exist"),
     "produce -t TOPIC /missing/file": (b"", "Cannot read /missing/file: No such file or directory"),
     "produce -t TOPIC /": (b"", "/ is a directory"),
-    "produce -t TOPIC -z zip": (b"", "--compression 'zip' does not exist. Give one of none, gzip"),
-    "produce -t TOPIC --acks 2": (b"", "--acks '2' is not possible. Give 0, 1 or all."),
+    "produce -t TOPIC -z zip": (b"", "--compression 'zip' is not a codec. Give one of none, gzip"),
+    "produce -t TOPIC --acks 2": (b"", "--acks '2' is not valid. Give 0, 1 or all."),
     "produce -t TOPIC --acks 1 --idempotent": (b"", "--idempotent needs --acks all"),
     "consume -t missing": (b"", "--topic missing: there is no such topic"),
     "consume -t TOPIC -p 3": (b"", "--partition 3: TOPIC has partitions 0-2 only"),
     "consume -t TOPIC -o 99": (b"", "--offset 99 is outside of TOPIC-0, which has offsets 0 to"),
-    "consume -t TOPIC -o first": (b"", "--offset 'first' is no start. Give beginning"),
+    "consume -t TOPIC -o first": (b"", "--offset 'first' is not a position to start from. Give beginning"),
     "consume -t TOPIC -o stored": (b"", "--offset stored needs --group"),
-    "consume -t TOPIC --from noon": (b"", "--from 'noon' is no time. Give YYYY-MM-DDTHH:MM"),
-    "consume -t TOPIC --since 10x": (b"", "--since '10x' is no duration. Give for example 10m"),
-    "consume -t TOPIC -o 1 --since 1m": (b"", "--offset excludes --since"),
-    "consume -t TOPIC -f %q": (b"", "--format '%q': there is no field %q"),
+    "consume -t TOPIC --from noon": (b"", "--from 'noon' is not a time. Give YYYY-MM-DDTHH:MM"),
+    "consume -t TOPIC --since 10x": (b"", "--since '10x' is not a duration. Give for example 10m"),
+    "consume -t TOPIC -o 1 --since 1m": (b"", "--offset cannot be used with --since"),
+    "consume -t TOPIC -f %q": (b"", "--format '%q': the field %q is unknown"),
     "consume -t TOPIC -G g --session-timeout 0.5": (b"", "group g: the broker refused the request with INVALID"),
 }  # fmt: skip
 
 
-def test_bad_input_is_one_sentence_with_a_remedy(cluster: Cluster, name: str) -> None:
+def test_klamm_produce_and_consume_report_bad_input_in_one_sentence_with_a_remedy(cluster: Cluster, name: str) -> None:
     for words, (given, complaint) in BAD.items():
         said = start(cluster, *words.replace("TOPIC", name).split()).communicate(given, TIMEOUT_S)
         err = said[1].decode()
@@ -438,14 +438,14 @@ def test_bad_input_is_one_sentence_with_a_remedy(cluster: Cluster, name: str) ->
         assert "Traceback" not in err
 
 
-def test_what_precedes_a_bad_line_is_sent(cluster: Cluster, name: str) -> None:
+def test_klamm_produce_sends_the_records_before_a_malformed_line(cluster: Cluster, name: str) -> None:
     said = run(cluster, "produce", "-t", name, "-J", given=b'{"payload": "a"}\n{"payload": 1}\n', status=2)
     assert "line 2" in said.err
     assert "The 1 records before it were sent." in said.err
     assert consume(cluster, name) == b"a\n"
 
 
-def test_a_record_that_is_too_large_is_named(cluster: Cluster, name: str) -> None:
+def test_klamm_produce_names_a_record_that_is_too_large(cluster: Cluster, name: str) -> None:
     large = b"x" * 2_000_000
     said = run(cluster, "produce", "-t", name, "-p", "0", given=b"first\n" + large + b"\nlast\n", status=1)
     assert "standard input, line 2: the leader of" in said.err
@@ -453,13 +453,13 @@ def test_a_record_that_is_too_large_is_named(cluster: Cluster, name: str) -> Non
     assert "raise max.message.bytes" in said.err
 
 
-def test_a_batch_that_is_too_large_is_split(cluster: Cluster, name: str) -> None:
+def test_klamm_produce_splits_a_batch_that_the_broker_refuses_as_too_large(cluster: Cluster, name: str) -> None:
     lines = b"".join(b"%04d%s\n" % (i, b"x" * 2_000) for i in range(2_000))
     produce(cluster, name, lines, "-p", "0", "--batch-bytes", "3000000")
     assert consume(cluster, name) == lines
 
 
-def test_no_broker_answers() -> None:
+def test_klamm_produce_and_consume_fail_with_the_address_when_no_broker_answers() -> None:
     for command in ("produce", "consume"):
         done = subprocess.run(
             [sys.executable, "-m", "klamm", command, "-t", "orders", "-b", "127.0.0.1:1", "--timeout", "1"],

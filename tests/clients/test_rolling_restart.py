@@ -90,7 +90,7 @@ class Writer:
             self.failed.append(str(error))
 
 
-def test_all_nodes_restart_one_after_the_other_while_a_producer_loses_nothing(own: Cluster, tmp_path: Path) -> None:
+def test_a_rolling_restart_of_all_nodes_loses_no_record_of_a_producer(own: Cluster, tmp_path: Path) -> None:
     controller = int(own.metadata().controller_id)
     with Supervisor(own, tmp_path) as supervisor, Writer(own) as writer:
         status, said = rolling_restart(own, f"touch {tmp_path}/{{id}}")
@@ -103,7 +103,7 @@ def test_all_nodes_restart_one_after_the_other_while_a_producer_loses_nothing(ow
     assert sum(end - begin for begin, end in own.offsets("orders").values()) == writer.written
 
 
-def test_a_command_that_restarts_nothing_stops_the_restart_at_the_first_broker(own: Cluster) -> None:
+def test_a_rolling_restart_stops_at_the_first_broker_that_its_command_does_not_restart(own: Cluster) -> None:
     status, said = rolling_restart(own, "true", "--brokers", "1,2", "--timeout", "1")
 
     assert status == 1
@@ -111,14 +111,14 @@ def test_a_command_that_restarts_nothing_stops_the_restart_at_the_first_broker(o
     assert "not restarted or in doubt: 1, 2" in said or "not restarted or in doubt: 2, 1" in said
 
 
-def test_a_command_that_fails_is_quoted_with_its_last_line(own: Cluster) -> None:
+def test_a_rolling_restart_reports_the_last_output_line_of_a_failed_restart_command(own: Cluster) -> None:
     status, said = rolling_restart(own, "sh -c 'echo no such unit; exit 5'", "--brokers", "2")
 
     assert status == 1
     assert "The command for broker 2 ended with status 5: no such unit" in said
 
 
-def test_a_partition_that_would_have_no_leader_stops_the_restart_before_the_command(
+def test_a_rolling_restart_stops_before_a_broker_whose_restart_leaves_a_partition_leaderless(
     own: Cluster, tmp_path: Path
 ) -> None:
     own.create_topic("alone", 3, 1)
@@ -132,7 +132,7 @@ def test_a_partition_that_would_have_no_leader_stops_the_restart_before_the_comm
     own.delete_topic("alone")
 
 
-def test_a_broker_that_is_down_stops_the_restart_before_the_command(own: Cluster, tmp_path: Path) -> None:
+def test_a_rolling_restart_does_not_begin_while_a_broker_is_down(own: Cluster, tmp_path: Path) -> None:
     own.node(3).stop()
 
     status, said = rolling_restart(own, f"touch {tmp_path}/{{id}}", "--brokers", "1")

@@ -24,7 +24,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-def test_a_spark_read_over_a_killed_leader_neither_loses_nor_duplicates_records(cluster: Cluster) -> None:
+def test_a_spark_read_loses_and_duplicates_no_record_when_a_leader_is_killed(cluster: Cluster) -> None:
     cluster.create_topic("orders", partitions=1)
     produce(cluster, "orders", COUNT, "lz4")
     leader = cluster.metadata().topics["orders"].partitions[0].leader

@@ -10,7 +10,7 @@ TOPIC, PARTITIONS = "stream-kills", 4
 OPTIONS = ("startingOffsets=earliest", "maxOffsetsPerTrigger=2000")
 
 
-def test_a_query_whose_driver_and_workers_are_killed_has_each_record_once(
+def test_a_streaming_query_with_killed_driver_and_workers_outputs_each_record_once(
     cluster: Cluster, tmp_path: Path, client_rounds: int
 ) -> None:
     if client_rounds == 1:

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from tests.support import apache_kafka
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.spark.option_set import OptionSet
 from klamm.spark.option_table import READ_OPTIONS
@@ -12,10 +13,12 @@ from klamm.spark.sink_options import WRITE_OPTIONS
 
 @pytest.mark.parametrize("options", [READ_OPTIONS, WRITE_OPTIONS], ids=["source", "sink"])
 @pytest.mark.parametrize("client", ["consumer.ConsumerConfig", "producer.ProducerConfig"])
-def test_every_option_of_kafkas_clients_is_obeyed_without_effect_or_refused(client: str, options: OptionSet) -> None:
+def test_spark_applies_ignores_with_a_reason_or_refuses_every_kafka_client_option(
+    client: str, options: OptionSet
+) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    page = apache_kafka.run_tool(f"org.apache.kafka.clients.{client}").stdout.decode()
+    page = kafka_tools().run_class(f"org.apache.kafka.clients.{client}").output
     names = set(re.findall(r'<a id="\w+?_([a-z.0-9]+)"', page))
     assert len(names) > 50, page[:500]
 

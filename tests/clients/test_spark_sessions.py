@@ -54,7 +54,7 @@ def clean_environment() -> dict[str, str]:
     return {**kept, "JAVA_HOME": java_home()}
 
 
-def test_a_session_under_spark_submit_keeps_the_master_and_settings_chosen_there(tmp_path: Path) -> None:
+def test_klamms_spark_session_keeps_master_and_settings_given_to_spark_submit(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(SESSION)
     environment = clean_environment() | {"PYSPARK_PYTHON": sys.executable}
@@ -68,7 +68,7 @@ def test_a_session_under_spark_submit_keeps_the_master_and_settings_chosen_there
     assert "pinned False" in lines
 
 
-def test_register_makes_the_source_known_where_the_first_python3_has_no_klamm(tmp_path: Path) -> None:
+def test_register_makes_the_spark_source_available_although_the_first_python3_has_no_klamm(tmp_path: Path) -> None:
     other = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
     if other is None:
         pytest.skip("there is no python3 besides the one that runs the tests")

@@ -54,7 +54,7 @@ def failure(rows: DataFrame) -> str:
 
 
 class TestOnScriptedBrokers:
-    def test_rows_equal_those_of_sparks_kafka_source(self, spark: SparkSession) -> None:
+    def test_rows_of_klamms_spark_source_equal_those_of_sparks_kafka_source(self, spark: SparkSession) -> None:
         record = Record(b"k", None, 1_700_000_000_123, [("h", b"1"), ("h", None)])
         made = log(0, 0)
         made.batches = [(0, 1, batch([record, Record(None, b"")]))]
@@ -70,7 +70,7 @@ class TestOnScriptedBrokers:
         assert [(h["key"], h["value"]) for h in first["headers"]] == [("h", b"1"), ("h", None)]
         assert second["headers"] is None
 
-    def test_every_record_is_read_once_for_any_number_of_tasks(
+    def test_a_spark_read_returns_every_record_once_for_any_number_of_tasks(
         self, spark: SparkSession, brokers: ScriptedCluster
     ) -> None:
         everything = [(n, o) for n in range(3) for o in range(1_000 * (n + 1))]
@@ -81,7 +81,9 @@ class TestOnScriptedBrokers:
                 tasks = rows.rdd.getNumPartitions()
                 assert tasks == {"minPartitions": 7, "maxRecordsPerPartition": 7}.get(next(iter(options), ""), 1)
 
-    def test_a_user_schema_selects_columns(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+    def test_a_schema_given_by_the_user_selects_columns_of_the_spark_source(
+        self, spark: SparkSession, brokers: ScriptedCluster
+    ) -> None:
         with serve_brokers(brokers) as bootstrap:
             source = (
                 spark.read.format("klamm").option("kafka.bootstrap.servers", bootstrap).option("subscribe", "orders")
@@ -93,7 +95,9 @@ class TestOnScriptedBrokers:
             assert source.schema("OFFSET BIGINT").load().where("offset < 5").count() == 15
             assert "the schema has the column offset string" in failure(source.schema("offset STRING").load())
 
-    def test_starting_and_ending_offsets_limit_the_rows(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+    def test_starting_and_ending_offsets_limit_the_rows_of_a_spark_read(
+        self, spark: SparkSession, brokers: ScriptedCluster
+    ) -> None:
         given = {
             "assign": '{"orders": [0, 2]}',
             "startingOffsets": '{"orders": {"0": 990, "2": -2}}',
@@ -107,11 +111,11 @@ class TestOnScriptedBrokers:
                 (2, 2),
             ]
 
-    def test_an_empty_topic_gives_no_rows(self, spark: SparkSession) -> None:
+    def test_a_spark_read_of_an_empty_topic_returns_no_rows(self, spark: SparkSession) -> None:
         with serve_brokers(ScriptedCluster({ORDERS: log(5, 5)})) as bootstrap:
             assert read(spark, bootstrap).count() == 0
 
-    def test_rows_are_exact_across_leader_changes_and_broken_connections(
+    def test_a_spark_read_returns_each_record_once_across_leader_changes_and_broken_connections(
         self, spark: SparkSession, brokers: ScriptedCluster
     ) -> None:
         seen: list[int] = []
@@ -131,7 +135,7 @@ class TestOnScriptedBrokers:
             assert offsets(rows) == [(0, o) for o in range(1_000)]
         assert set(seen) == {1, 2}
 
-    def test_lost_records_fail_the_read_and_are_named(self, spark: SparkSession) -> None:
+    def test_a_spark_read_of_deleted_records_fails_and_names_their_offsets(self, spark: SparkSession) -> None:
         options = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 100}}'}
         with serve_brokers(ScriptedCluster({ORDERS: log(400, 500)})) as bootstrap:
             reason = failure(read(spark, bootstrap, options))
@@ -154,7 +158,9 @@ class TestOnScriptedBrokers:
         )
         assert "the log now begins at offset 400" in lost["dataLoss"]["reason"]
 
-    def test_losses_passed_over_in_a_worker_are_visible_in_the_driver(self, spark: SparkSession) -> None:
+    def test_lost_records_skipped_by_a_spark_worker_are_logged_where_the_driver_can_read_them(
+        self, spark: SparkSession
+    ) -> None:
         options = {"assign": '{"orders": [0]}', "onDataLoss": "skip"}
         cluster = ScriptedCluster({ORDERS: log(0, 500)})
         with serve_brokers(cluster) as bootstrap:
@@ -165,7 +171,7 @@ class TestOnScriptedBrokers:
 
         assert any("orders-0: offsets 0 to 449 are lost" in m for m in messages), messages
 
-    def test_filters_are_pushed_down_and_shown_by_explain(
+    def test_spark_filters_are_pushed_down_to_the_source_and_shown_by_explain(
         self, spark: SparkSession, brokers: ScriptedCluster, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with serve_brokers(brokers) as bootstrap:
@@ -180,7 +186,7 @@ class TestOnScriptedBrokers:
         assert sum(size for _, size in brokers.fetched_from) > 0
         assert min(offset for _, offset in brokers.fetched_from) == 100
 
-    def test_a_table_in_sql_gets_its_options_where_it_is_used(
+    def test_a_spark_sql_table_takes_source_options_from_the_with_clause_of_a_query(
         self, spark: SparkSession, brokers: ScriptedCluster
     ) -> None:
         spark.sql("CREATE TABLE orders_table USING klamm OPTIONS (kafka.bootstrap.servers 'h:1', subscribe 'orders')")
@@ -196,7 +202,7 @@ class TestOnScriptedBrokers:
             spark.sql("DROP TABLE orders_table")
 
     @pytest.mark.parametrize(("pattern", "expected"), PATTERNS.values(), ids=PATTERNS)
-    def test_java_itself_finds_the_topic_names_that_the_pattern_tests_expect(
+    def test_javas_regular_expressions_match_the_topic_names_expected_by_the_subscribe_pattern_tests(
         self, spark: SparkSession, pattern: str, expected: tuple[str, ...]
     ) -> None:
         java = spark.sparkContext._jvm
@@ -205,19 +211,19 @@ class TestOnScriptedBrokers:
 
         assert tuple(n for n in NAMES if compiled.matcher(n).find()) == expected
 
-    def test_unknown_options_are_refused_with_the_nearest_one(self, spark: SparkSession) -> None:
+    def test_an_unknown_spark_option_is_refused_with_the_nearest_known_option(self, spark: SparkSession) -> None:
         with pytest.raises(
             PySparkException, match=r"option startingoffset does not exist\. Did you mean startingOffsets"
         ):
             read(spark, "127.0.0.1:9", {"startingOffset": "earliest"})
 
-    def test_an_unreachable_broker_fails_the_read_and_is_named(self, spark: SparkSession) -> None:
+    def test_a_spark_read_with_an_unreachable_broker_fails_and_names_the_broker(self, spark: SparkSession) -> None:
         message = failure(read(spark, "127.0.0.1:9", {"kafka.default.api.timeout.ms": 300}))
 
         assert "no attempt succeeded within 0.3 s" in message
         assert "no connection to 127.0.0.1:9: [Errno 111] Connection refused" in message
 
-    def test_a_temporary_view_in_sql_reads_the_topic(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+    def test_a_temporary_view_in_spark_sql_reads_the_topic(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
         with serve_brokers(brokers) as bootstrap:
             spark.sql(
                 "CREATE OR REPLACE TEMPORARY VIEW orders USING klamm "
@@ -230,7 +236,9 @@ class TestOnScriptedBrokers:
 
 class TestOnRealNodes:
     @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-    def test_records_produced_by_librdkafka_are_read(self, spark: SparkSession, cluster: Cluster, codec: str) -> None:
+    def test_the_spark_source_reads_records_produced_by_librdkafka(
+        self, spark: SparkSession, cluster: Cluster, codec: str
+    ) -> None:
         topic, count = f"spark-{codec}", 3_000
         cluster.create_topic(topic, partitions=3)
         produce(cluster, topic, count, codec)
@@ -244,7 +252,9 @@ class TestOnRealNodes:
             found = sorted(r["offset"] for r in rows if r["partition"] == partition)
             assert found == list(range(len(found)))
 
-    def test_a_starting_timestamp_selects_the_first_offset(self, spark: SparkSession, cluster: Cluster) -> None:
+    def test_a_starting_timestamp_selects_the_first_offset_of_a_spark_read(
+        self, spark: SparkSession, cluster: Cluster
+    ) -> None:
         cluster.create_topic("spark-times", partitions=1)
         produce(cluster, "spark-times", 1_000, "none", first_ms=1_700_000_000_000)
 
@@ -253,7 +263,7 @@ class TestOnRealNodes:
 
         assert found == (250, 750)
 
-    def test_a_topic_recreated_after_planning_is_data_loss_and_no_row(
+    def test_a_topic_recreated_after_spark_planned_the_read_is_reported_as_data_loss(
         self, spark: SparkSession, cluster: Cluster
     ) -> None:
         cluster.create_topic("spark-recreated", partitions=1)
@@ -269,7 +279,7 @@ class TestOnRealNodes:
             strict.count()
         assert lenient.count() == 0
 
-    def test_a_topic_deleted_after_planning_is_data_loss_and_no_row(
+    def test_a_topic_deleted_after_spark_planned_the_read_is_reported_as_data_loss(
         self, spark: SparkSession, cluster: Cluster
     ) -> None:
         cluster.create_topic("spark-deleted", partitions=1)
@@ -283,7 +293,9 @@ class TestOnRealNodes:
             strict.count()
         assert lenient.count() == 0
 
-    def test_a_missing_topic_fails_the_read_and_is_named(self, spark: SparkSession, cluster: Cluster) -> None:
+    def test_a_spark_read_of_a_missing_topic_fails_and_names_the_topic(
+        self, spark: SparkSession, cluster: Cluster
+    ) -> None:
         assert "topic no-such-topic does not exist" in failure(
             spark.read.format("klamm")
             .option("kafka.bootstrap.servers", cluster.bootstrap)

@@ -71,7 +71,9 @@ def committed(cluster: Cluster, group: str, topic: str, partitions: int) -> dict
     return {p.partition: p.offset for p in found}
 
 
-def test_each_record_is_read_once_over_several_runs(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_spark_stream_restarted_several_times_reads_each_record_once(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     topic = "stream-runs"
     cluster.create_topic(topic, partitions=3)
     produce(cluster, topic, 500, "zstd")
@@ -86,7 +88,7 @@ def test_each_record_is_read_once_over_several_runs(spark: SparkSession, cluster
     assert offsets(spark, tmp_path) == [(p, o) for p, end in ends(cluster, topic, 3).items() for o in range(end)]
 
 
-def test_the_checkpoint_has_sorted_offsets_with_cluster_and_topic_id(
+def test_a_spark_stream_checkpoint_holds_sorted_offsets_with_cluster_and_topic_ids(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     topic = "stream-checkpoint"
@@ -100,7 +102,9 @@ def test_the_checkpoint_has_sorted_offsets_with_cluster_and_topic_id(
     assert re.fullmatch(r"[\w-]{22}", stored["cluster"])
 
 
-def test_a_crash_in_batch_0_from_latest_skips_nothing(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_spark_stream_from_latest_that_crashes_in_its_first_batch_skips_no_record(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     topic = "stream-crash"
     cluster.create_topic(topic, partitions=2)
     produce(cluster, topic, 50, "none")
@@ -125,7 +129,9 @@ def test_a_crash_in_batch_0_from_latest_skips_nothing(spark: SparkSession, clust
     assert sorted(found) == [(p, o) for p in before for o in range(before[p], after[p])]
 
 
-def test_lag_equals_that_of_the_brokers(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_the_lag_metric_of_a_spark_stream_equals_log_end_minus_committed_offset(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     topic, group, registry = "stream-lag", "spark-lag", CollectorRegistry()
     cluster.create_topic(topic, partitions=2)
     produce(cluster, topic, 100, "none")
@@ -161,7 +167,7 @@ def stream_memory() -> list[int]:
     return found
 
 
-def test_a_query_that_cannot_start_says_why_in_one_sentence(
+def test_a_spark_query_that_cannot_start_fails_with_a_one_sentence_reason(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     cases = {

@@ -90,7 +90,7 @@ class Counts:
         self._consumer.close()
 
 
-def test_counts_are_exact_while_the_application_and_a_broker_are_killed(
+def test_kafka_streams_counts_stay_exact_while_the_application_and_a_broker_are_killed(
     cluster: Cluster, tmp_path: Path, client_rounds: int
 ) -> None:
     for topic in ("words", "counts"):

@@ -100,7 +100,7 @@ def node_directories(project: Path) -> list[Path]:
     return list((project.parent / "temporary").rglob("node-*"))
 
 
-def test_the_example_passes_in_two_workers_and_leaves_no_data(project: Path) -> None:
+def test_the_documented_pytest_example_passes_with_two_pytest_workers_and_removes_its_data(project: Path) -> None:
     shutil.copy(EXAMPLE / "test_orders.py", project / "test_orders.py")
     shutil.copy(EXAMPLE / "test_orders.py", project / "test_more_orders.py")
     (project / "pytest.ini").write_text("[pytest]\nklamm_overrides =\n    zookeeper.session.timeout.ms=2000\n")
@@ -113,11 +113,11 @@ def test_the_example_passes_in_two_workers_and_leaves_no_data(project: Path) -> 
     assert node_directories(project) == []
 
 
-def test_the_page_shows_the_example() -> None:
+def test_the_documentation_page_on_testing_contains_the_pytest_example() -> None:
     assert (EXAMPLE / "test_orders.py").read_text() in (ROOT / "docs" / "testing.md").read_text()
 
 
-def test_failed_test_reports_logs_and_the_next_finds_the_shared_cluster_repaired(project: Path) -> None:
+def test_a_failed_test_reports_node_logs_and_the_shared_cluster_is_repaired_afterwards(project: Path) -> None:
     (project / "test_shared.py").write_text(SHARED_BREAKS)
     settings = [
         "[pytest]",
@@ -137,7 +137,7 @@ def test_failed_test_reports_logs_and_the_next_finds_the_shared_cluster_repaired
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
-def test_killed_pytest_leaves_no_process(project: Path) -> None:
+def test_a_killed_pytest_run_leaves_no_node_or_zookeeper_process(project: Path) -> None:
     (project / "test_waits.py").write_text(WAITS)
     with run_pytest(project) as run:
         assert any((project / "ready").exists() for _ in ticks(60, 0.1))
@@ -157,7 +157,7 @@ def partitionable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
         yield running
 
 
-def test_partitioned_leader_is_replaced_and_follows_after_the_join(partitionable: Cluster) -> None:
+def test_a_leader_cut_off_by_a_network_partition_is_replaced_and_follows_after_healing(partitionable: Cluster) -> None:
     cluster = partitionable
     cluster.create_topic("led", 1, config={"min.insync.replicas": "2"})
     old = cluster.partition_state("led").leader
@@ -182,7 +182,7 @@ def test_partitioned_leader_is_replaced_and_follows_after_the_join(partitionable
     assert any("led" in line for line in cluster.explain("led-0"))
 
 
-def test_group_helpers_show_commit_reset_and_delete(partitionable: Cluster) -> None:
+def test_group_helpers_of_the_test_cluster_commit_read_reset_and_delete_offsets(partitionable: Cluster) -> None:
     cluster = partitionable
     cluster.create_topic("read", 2)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
@@ -220,7 +220,7 @@ def test_group_helpers_show_commit_reset_and_delete(partitionable: Cluster) -> N
     assert (group.describe().state, group.offsets()) == ("Dead", {})
 
 
-async def test_cluster_can_be_used_in_asyncio(partitionable: Cluster) -> None:
+async def test_the_test_cluster_can_be_used_in_asyncio_tests(partitionable: Cluster) -> None:
     cluster = partitionable
     await asyncio.to_thread(cluster.create_topic, "awaited", 1)
     producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all")
@@ -235,7 +235,7 @@ async def test_cluster_can_be_used_in_asyncio(partitionable: Cluster) -> None:
     assert cluster.offsets("awaited") == {0: (0, 1)}
 
 
-def test_requests_that_the_cluster_refuses_name_kafkas_error(partitionable: Cluster) -> None:
+def test_requests_refused_by_the_test_cluster_raise_an_error_with_kafkas_error_name(partitionable: Cluster) -> None:
     with pytest.raises(RequestFailed, match="INVALID_REPLICATION_FACTOR"):
         partitionable.create_topic("large", copies=9)
     with pytest.raises(RequestFailed, match="UNKNOWN_TOPIC_OR_PARTITION"):
@@ -245,7 +245,7 @@ def test_requests_that_the_cluster_refuses_name_kafkas_error(partitionable: Clus
     assert "short" not in partitionable.describe().topics
 
 
-def test_partition_without_network_faults_is_refused(tmp_path: Path) -> None:
+def test_a_network_partition_of_a_test_cluster_started_without_network_faults_is_refused(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
 
     with pytest.raises(UsageError, match="network_faults=True"):
@@ -255,15 +255,15 @@ def test_partition_without_network_faults_is_refused(tmp_path: Path) -> None:
     cluster.kill()
 
 
-def test_wait_that_fails_says_what_it_waited_for(tmp_path: Path) -> None:
+def test_wait_until_of_the_test_cluster_fails_with_a_description_of_the_condition(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
 
-    with pytest.raises(AssertionError, match="not within 0 s: pigs fly"):
+    with pytest.raises(AssertionError, match="gave up after 0 s of waiting until pigs fly"):
         cluster.wait_until("pigs fly", lambda: False, 0)
     cluster.kill()
 
 
-def test_cluster_without_a_directory_removes_its_data() -> None:
+def test_a_test_cluster_without_a_given_directory_removes_its_data_at_the_end() -> None:
     cluster = Cluster(brokers=1)
     assert Path(cluster.directory).is_dir()
 

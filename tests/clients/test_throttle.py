@@ -49,7 +49,7 @@ def throttles(cluster: Cluster, kind: ResourceType, name: str) -> dict[str, str]
     return {n: e.value for n, e in found.items() if "replication.throttled" in n and e.value and not e.is_default}
 
 
-def test_a_throttled_reassignment_keeps_to_its_rate_and_completes_once_it_is_raised(
+def test_a_throttled_reassignment_respects_its_rate_and_completes_after_the_throttle_is_raised(
     cluster: Cluster, producer: Producer, tmp_path: Path
 ) -> None:
     before = cluster.metadata().topics[TOPIC].partitions[0]

@@ -15,13 +15,14 @@ import pytest
 from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.cli.main import main
 from klamm.embedded.nodes import Command, NodeProcess
 from klamm.runtime.ports import free_ports
 
-TOPICS = "org.apache.kafka.tools.TopicCommand"
-REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+TOPICS = "kafka-topics"
+REASSIGN = "kafka-reassign-partitions"
 RACKS = {1: "a", 2: "b", 3: "c"}
 FILE = "--reassignment-json-file"
 
@@ -64,12 +65,10 @@ def klamm(*words: str, status: int = 0) -> Said:
     return said
 
 
-def kafka(cluster: Cluster, main_class: str, *words: str) -> str:
+def kafka(cluster: Cluster, tool: str, *words: str) -> str:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    done = apache_kafka.run_tool(main_class, "--bootstrap-server", cluster.bootstrap, *words)
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
-    return done.stdout.decode()
+    return kafka_tools().run(cluster.bootstrap, tool, *words)
 
 
 def replicas(cluster: Cluster, topic: str) -> dict[int, list[int]]:
@@ -105,7 +104,7 @@ def away_from(cluster: Cluster) -> tuple[NodeProcess, Sequence[int]]:
     return node, [n.broker_id for n in cluster.nodes if n is not node]
 
 
-def test_topics_commands_create_describe_grow_and_delete_as_kafkas_tool(cluster: Cluster) -> None:
+def test_klamm_topics_commands_create_describe_alter_and_delete_topics_like_kafkas_tool(cluster: Cluster) -> None:
     made = ("--topic", "orders", "--partitions", "3", "--replication-factor", "2", "--config", "retention.ms=60000")
     assert klamm("topics", "create", *made, "--wait").out == "Created topic orders.\n"
     assert "TOPIC_ALREADY_EXISTS" in klamm("topics", "create", "--topic", "orders", status=1).err
@@ -139,7 +138,7 @@ def test_topics_commands_create_describe_grow_and_delete_as_kafkas_tool(cluster:
     klamm("topics", "delete", "--topic", "orders", "--if-exists", "--yes")
 
 
-def test_a_reassignment_plan_is_executed_by_kafkas_tool_and_its_rollback_by_klamm(
+def test_kafkas_tool_executes_klamms_reassignment_plan_and_klamm_executes_the_rollback(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     klamm("topics", "create", "--topic", "moved", "--replica-assignment", "1:2,2:1,1:2,2:3", "--wait")
@@ -209,7 +208,7 @@ def test_a_reassignment_to_a_paused_broker_is_shown_as_unfinished_and_cancelled(
     assert no_throttle(cluster, "stuck")
 
 
-def test_elect_preferred_moves_leaders_to_the_preferred_replicas(cluster: Cluster, tmp_path: Path) -> None:
+def test_klamm_elect_preferred_moves_leaders_to_the_preferred_replicas(cluster: Cluster, tmp_path: Path) -> None:
     klamm("topics", "create", "--topic", "led", "--replica-assignment", "1:2,1:2", "--wait")
     path = tmp_path / "order.json"
     entries = [{"topic": "led", "partition": n, "replicas": [2, 1]} for n in (0, 1)]
@@ -231,7 +230,7 @@ def test_elect_preferred_moves_leaders_to_the_preferred_replicas(cluster: Cluste
     assert "UNKNOWN_TOPIC_OR_PARTITION" in refused.err
 
 
-def test_config_commands_set_get_unset_and_explain_configs(cluster: Cluster) -> None:
+def test_klamm_config_commands_set_get_unset_and_explain_configs(cluster: Cluster) -> None:
     klamm("topics", "create", "--topic", "kept", "--partitions", "1", "--wait")
     klamm("config", "set", "--topic", "kept", "retention.ms=1000", "cleanup.policy=compact,delete")
     found = configs(cluster, ResourceType.TOPIC, "kept")
@@ -260,7 +259,7 @@ def test_config_commands_set_get_unset_and_explain_configs(cluster: Cluster) -> 
     assert explained["now"] == {"value": "compact,delete", "source": "DYNAMIC_TOPIC_CONFIG"}
 
 
-def test_brokers_and_controller_commands_list_replicas_racks_and_the_controller(cluster: Cluster) -> None:
+def test_klamm_brokers_and_controller_commands_list_replicas_racks_and_the_controller(cluster: Cluster) -> None:
     brokers = {b["id"]: b for b in klamm("brokers", "--json").json}
     held = [b for t in cluster.metadata().topics.values() for p in t.partitions.values() for b in p.replicas]
     assert {b: f["holds"] for b, f in brokers.items()} == {b: held.count(b) for b in brokers}
@@ -276,7 +275,9 @@ def test_brokers_and_controller_commands_list_replicas_racks_and_the_controller(
     cluster.wait_until("all have heard", lambda: cluster.controller_id == now["controller"])
 
 
-def test_controller_queues_are_read_from_metrics_and_journal(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+def test_klamm_controller_queues_reads_queue_depths_from_metrics_and_the_journal(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
     if request.config.getoption("--brokers") == "apache":
         pytest.skip("the metrics page is klamm's")
     metrics = [w for n in cluster.nodes for w in ("--metrics", f"127.0.0.1:{n.properties['klamm.metrics.port']}")]
@@ -288,7 +289,7 @@ def test_controller_queues_are_read_from_metrics_and_journal(cluster: Cluster, r
     assert "Connection refused" in klamm("controller", "queues", "--metrics", "127.0.0.1:1", status=1).err
 
 
-def test_commands_in_a_pipe_print_only_results_and_set_the_exit_status(cluster: Cluster) -> None:
+def test_klamm_commands_in_a_pipe_print_only_results_and_set_the_exit_status(cluster: Cluster) -> None:
     """Status 0, 1 and 2; nothing on stdout but what was asked for, one line on stderr."""
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -305,7 +306,7 @@ def test_commands_in_a_pipe_print_only_results_and_set_the_exit_status(cluster: 
     assert run("reassign", "plan").returncode == 2
 
 
-def test_a_dead_broker_is_reported_with_its_under_replicated_partitions(cluster: Cluster) -> None:
+def test_klamm_commands_report_a_dead_broker_and_its_under_replicated_partitions(cluster: Cluster) -> None:
     klamm("topics", "create", "--topic", "copies", "--partitions", "1", "--replication-factor", "3", "--wait")
     node, _ = away_from(cluster)
     node.kill()

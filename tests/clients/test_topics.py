@@ -9,10 +9,9 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 from kazoo.client import KazooClient
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.embedded.nodes import Command, klamm_node
-
-TOOL = "org.apache.kafka.tools.TopicCommand"
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,9 @@ def wait_until_no_trace(cluster: Cluster, znodes: KazooClient, topic: str) -> No
     cluster.wait_until(f"no znode of {topic} is left", lambda: not any(znodes.exists(p) for p in paths), 15)
 
 
-def test_topics_are_created_grown_and_deleted_through_librdkafka(own_cluster: Cluster, znodes: KazooClient) -> None:
+def test_librdkafka_creates_topics_adds_partitions_and_deletes_topics(
+    own_cluster: Cluster, znodes: KazooClient
+) -> None:
     cluster = own_cluster
     cluster.create_topic("orders", 2, 3)
     admin = cluster.admin()
@@ -88,7 +89,7 @@ def test_topics_are_created_grown_and_deleted_through_librdkafka(own_cluster: Cl
     assert gone.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_a_topic_recreated_at_once_has_another_topic_id_and_no_old_records(
+def test_a_topic_recreated_right_after_deletion_has_a_new_topic_id_and_no_old_records(
     own_cluster: Cluster, znodes: KazooClient
 ) -> None:
     cluster = own_cluster
@@ -104,15 +105,14 @@ def test_a_topic_recreated_at_once_has_another_topic_id_and_no_old_records(
     assert not set(after.values()) & set(before.values())
 
 
-def test_kafka_topics_tool_creates_describes_alters_and_deletes(own_cluster: Cluster, znodes: KazooClient) -> None:
+def test_kafka_topics_tool_creates_describes_alters_and_deletes_topics(
+    own_cluster: Cluster, znodes: KazooClient
+) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    server = ("--bootstrap-server", own_cluster.bootstrap)
 
     def run(*words: str) -> str:
-        done = apache_kafka.run_tool(TOOL, *server, *words)
-        assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
-        return done.stdout.decode()
+        return kafka_tools().run(own_cluster.bootstrap, "kafka-topics", *words)
 
     created = run("--create", "--topic", "tool", "--partitions", "2", "--replication-factor", "3",
                   "--config", "retention.ms=60000")  # fmt: skip
@@ -139,7 +139,7 @@ def returning(request: pytest.FixtureRequest) -> Command:
     return klamm_node
 
 
-def test_a_deletion_completes_without_a_dead_broker_which_deletes_its_replicas_on_return(
+def test_a_topic_deletion_completes_without_a_dead_broker_which_deletes_its_replicas_later(
     own_cluster: Cluster, znodes: KazooClient, returning: Command
 ) -> None:
     """One of its two topics was made again meanwhile: its replica there begins anew, with the new topic's records."""

@@ -30,11 +30,10 @@ OLD_MS = 20 * 60_000
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+def tools() -> KafkaTools:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
-    with kafka_tools(tmp_path_factory.mktemp("tools") / "log") as running:
-        yield running
+    return kafka_tools()
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,7 @@ def rows(tools: KafkaTools, cluster: Cluster, *words: str) -> list[list[str]]:
     return [line.split() for line in tools.run(cluster.bootstrap, TOOL, *words).splitlines()[1:]]
 
 
-def test_both_find_and_abort_hanging_transactions(cluster: Cluster, tools: KafkaTools) -> None:
+def test_klamm_and_kafkas_tool_find_and_abort_hanging_transactions(cluster: Cluster, tools: KafkaTools) -> None:
     known = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "known"})
     known.init_transactions(30)
     known.begin_transaction()
@@ -110,7 +109,7 @@ def test_both_find_and_abort_hanging_transactions(cluster: Cluster, tools: Kafka
     known.abort_transaction(30)
 
 
-def test_both_list_and_describe_transactions(cluster: Cluster, tools: KafkaTools) -> None:
+def test_klamm_and_kafkas_tool_list_and_describe_transactions(cluster: Cluster, tools: KafkaTools) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "listed"})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -138,11 +137,11 @@ BAD = {
 
 
 @pytest.mark.parametrize(("words", "complaint"), BAD.items(), ids=BAD)
-def test_bad_options_are_refused(cluster: Cluster, words: str, complaint: str) -> None:
+def test_klamm_transactions_refuses_bad_options_with_a_reason(cluster: Cluster, words: str, complaint: str) -> None:
     assert complaint in klamm("transactions", *words.split(), "-b", cluster.bootstrap, status=2).err
 
 
-def test_a_partition_that_does_not_exist_is_named(cluster: Cluster) -> None:
+def test_klamm_transactions_names_a_given_partition_that_does_not_exist(cluster: Cluster) -> None:
     said = klamm("transactions", "describe-producers", "--topic", TOPIC, "--partition", "9", "-b", cluster.bootstrap,
                  status=1)  # fmt: skip
     assert f"{TOPIC}-9: UNKNOWN_TOPIC_OR_PARTITION" in said.err

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from kafka import KafkaProducer
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.kafka_tools import kafka_tools
 
 from klamm.coordinator.topic_partitions import partition_for
 from klamm.embedded.nodes import Command
@@ -113,7 +114,7 @@ def coordinator_id(cluster: Cluster, transactional_id: str) -> int:
     return int(topic.partitions[partition_for(transactional_id, PARTITIONS)].leader)
 
 
-def test_committed_transactions_are_visible_and_aborted_ones_are_not(cluster: Cluster, name: str) -> None:
+def test_read_committed_consumers_see_committed_transactions_and_no_aborted_ones(cluster: Cluster, name: str) -> None:
     producer = transactional(cluster, name)
     for number, commits in enumerate((True, False, True, False)):
         producer.begin_transaction()
@@ -128,7 +129,9 @@ def test_committed_transactions_are_visible_and_aborted_ones_are_not(cluster: Cl
     assert len(consumed(cluster, name, 12, isolation="read_uncommitted")) == 12
 
 
-def test_new_instance_fences_the_old_one_and_its_transaction_is_aborted(cluster: Cluster, name: str) -> None:
+def test_a_new_transactional_producer_fences_the_old_one_and_aborts_its_transaction(
+    cluster: Cluster, name: str
+) -> None:
     zombie = transactional(cluster, name)
     zombie.begin_transaction()
     produce(zombie, name, "zombie-0", "zombie-1", "zombie-2")
@@ -144,7 +147,7 @@ def test_new_instance_fences_the_old_one_and_its_transaction_is_aborted(cluster:
     assert consumed(cluster, name, 1) == ["new"]
 
 
-def test_transaction_that_its_producer_does_not_end_is_aborted(cluster: Cluster, name: str) -> None:
+def test_a_transaction_not_ended_before_its_timeout_is_aborted(cluster: Cluster, name: str) -> None:
     slow = transactional(cluster, name, **{"transaction.timeout.ms": 1_000})
     slow.begin_transaction()
     produce(slow, name, "undecided-0", "undecided-1", "undecided-2")
@@ -193,7 +196,7 @@ def copy(cluster: Cluster, source: str, target: str, group: str, crash_after: in
         consumer.close()
 
 
-def test_transactional_copy_that_crashed_continues_without_loss_or_duplicates(cluster: Cluster, name: str) -> None:
+def test_a_transactional_copy_that_crashes_resumes_without_loss_or_duplicates(cluster: Cluster, name: str) -> None:
     target = f"{name[:40]}-target"
     cluster.create_topic(target, PARTITIONS, 3)
     values = sorted(f"{number:03}" for number in range(60))
@@ -207,7 +210,7 @@ def test_transactional_copy_that_crashed_continues_without_loss_or_duplicates(cl
     assert len(consumed(cluster, target, 0, isolation="read_uncommitted")) > len(values)  # the crash left records
 
 
-def test_transaction_commits_after_the_node_of_its_coordinator_is_killed(cluster: Cluster, name: str) -> None:
+def test_a_transaction_commits_after_the_node_of_its_coordinator_is_killed(cluster: Cluster, name: str) -> None:
     producer = transactional(cluster, name)
     producer.begin_transaction()
     produce(producer, name, "0", "1", "2")
@@ -272,7 +275,7 @@ def klamm(cluster: Cluster, *words: str) -> str:
     return done.stdout
 
 
-def test_open_transaction_is_listed_described_and_aborted_by_klamm(cluster: Cluster, name: str) -> None:
+def test_klamm_transactions_lists_describes_and_aborts_an_open_transaction(cluster: Cluster, name: str) -> None:
     producer = transactional(cluster, name)
     producer.begin_transaction()
     produce(producer, name, "undecided")
@@ -291,16 +294,14 @@ def test_open_transaction_is_listed_described_and_aborted_by_klamm(cluster: Clus
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_kafkas_tool_lists_and_describes_transactions(cluster: Cluster, name: str) -> None:
+def test_kafka_transactions_tool_lists_and_describes_transactions(cluster: Cluster, name: str) -> None:
     producer = transactional(cluster, name)
     producer.begin_transaction()
     produce(producer, name, "0")
 
     def tool(*arguments: str) -> list[list[str]]:
-        command = "org.apache.kafka.tools.TransactionsCommand"
-        done = apache_kafka.run_tool(command, "--bootstrap-server", cluster.bootstrap, *arguments)
-        assert done.returncode == 0, done.stderr.decode()
-        return [line.split() for line in done.stdout.decode().splitlines()]
+        printed = kafka_tools().run(cluster.bootstrap, "kafka-transactions", *arguments)
+        return [line.split() for line in printed.splitlines()]
 
     [listed] = [row for row in tool("list") if row[0] == name]
     described = tool("describe", "--transactional-id", name)[1]

@@ -76,7 +76,7 @@ def all_gone(processes: list[psutil.Process]) -> bool:
     return all(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in processes)
 
 
-def test_up_keeps_its_data_for_the_next_up(tmp_path: Path) -> None:
+def test_klamm_up_keeps_the_clusters_data_for_the_next_klamm_up(tmp_path: Path) -> None:
     records = make_records(500)
     client = Confluent()
     with up(tmp_path / "data") as first:
@@ -105,7 +105,7 @@ def frames_of_klamm(output: str) -> list[str]:
 
 
 @pytest.mark.parametrize("when_s", [0.3, 0.8, 1.5])
-def test_up_interrupted_while_starting_leaves_no_process(tmp_path: Path, when_s: float) -> None:
+def test_klamm_up_interrupted_while_starting_leaves_no_process(tmp_path: Path, when_s: float) -> None:
     with up(tmp_path / "data") as running:
         for _ in ticks(when_s):
             pass
@@ -119,7 +119,7 @@ def test_up_interrupted_while_starting_leaves_no_process(tmp_path: Path, when_s:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
-def test_up_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+def test_a_killed_klamm_up_leaves_no_process(tmp_path: Path) -> None:
     with up(tmp_path / "data") as running:
         running.wait_until_ready()
         processes = running.descendants()
@@ -129,7 +129,7 @@ def test_up_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
         assert any(all_gone(processes) for _ in ticks(10))
 
 
-def test_up_in_a_directory_that_another_up_uses_is_refused(tmp_path: Path) -> None:
+def test_klamm_up_in_a_directory_used_by_another_klamm_up_is_refused(tmp_path: Path) -> None:
     with up(tmp_path / "data") as running:
         running.wait_until_ready()
 

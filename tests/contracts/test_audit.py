@@ -88,7 +88,7 @@ def test_audit_of_a_healthy_cluster_has_no_findings(
     assert (said["controller"], said["controller_epoch"], said["brokers"], said["partitions"]) == (1, 1, [1, 2], 1)
 
 
-def test_audit_reports_damaged_znodes_and_changes_none(
+def test_audit_reports_malformed_znodes_and_changes_none(
     tree: KazooClient, shared_zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_cluster(tree)
@@ -143,7 +143,7 @@ def test_audit_reports_a_znode_behind_an_acl_and_reads_it_with_credentials(
     assert (status, said["findings"]) == (0, [])
 
 
-def test_audit_of_a_chroot_without_a_cluster_fails(shared_zookeeper: ZooKeeperServer) -> None:
+def test_audit_of_a_zookeeper_chroot_without_a_cluster_fails(shared_zookeeper: ZooKeeperServer) -> None:
     with pytest.raises(CannotAudit, match="no Kafka cluster at"):
         run_audit(f"{shared_zookeeper.connect_string}/nobody", False, 10, [])
 

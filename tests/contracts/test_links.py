@@ -62,7 +62,7 @@ async def ask(streams: Streams, question: bytes) -> bytes:
     return await asyncio.wait_for(reader.readexactly(len(question)), TIMEOUT_S)
 
 
-async def test_bytes_pass_in_both_directions(proxy: tuple[Links, int]) -> None:
+async def test_the_fault_injecting_proxy_passes_bytes_in_both_directions(proxy: tuple[Links, int]) -> None:
     streams = await asyncio.open_connection(HOST, proxy[1])
 
     assert await ask(streams, b"hello") == b"hello"
@@ -70,7 +70,7 @@ async def test_bytes_pass_in_both_directions(proxy: tuple[Links, int]) -> None:
     streams[1].close()
 
 
-async def test_cut_link_delays_bytes_until_it_is_joined(proxy: tuple[Links, int]) -> None:
+async def test_a_cut_proxy_link_holds_bytes_back_until_the_link_is_restored(proxy: tuple[Links, int]) -> None:
     links, port = proxy
     streams = await asyncio.open_connection(HOST, port)
     await ask(streams, b"before")
@@ -85,7 +85,7 @@ async def test_cut_link_delays_bytes_until_it_is_joined(proxy: tuple[Links, int]
     streams[1].close()
 
 
-async def test_connection_opened_over_a_cut_link_reaches_its_target_after_the_join(
+async def test_a_connection_opened_over_a_cut_proxy_link_is_made_after_the_link_is_restored(
     proxy: tuple[Links, int], echo: Echo
 ) -> None:
     links, port = proxy
@@ -101,7 +101,7 @@ async def test_connection_opened_over_a_cut_link_reaches_its_target_after_the_jo
     streams[1].close()
 
 
-async def test_cut_of_another_pair_leaves_the_link_alone(proxy: tuple[Links, int]) -> None:
+async def test_cutting_the_link_between_two_nodes_leaves_other_links_working(proxy: tuple[Links, int]) -> None:
     links, port = proxy
     links.cut([frozenset((1, 3))])
 
@@ -111,7 +111,9 @@ async def test_cut_of_another_pair_leaves_the_link_alone(proxy: tuple[Links, int
     streams[1].close()
 
 
-async def test_end_of_one_half_closes_the_other(proxy: tuple[Links, int], echo: Echo) -> None:
+async def test_closing_one_side_of_a_proxied_connection_closes_the_other_side(
+    proxy: tuple[Links, int], echo: Echo
+) -> None:
     links, _port = proxy
     unused = free_port()
     await links.open([Path(unused, free_port(), target=1)])
@@ -123,7 +125,7 @@ async def test_end_of_one_half_closes_the_other(proxy: tuple[Links, int], echo: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
-def test_owner_of_a_connection_is_the_process_that_opened_it() -> None:
+def test_the_proxy_attributes_a_connection_to_the_process_that_opened_it() -> None:
     with socket.create_server((HOST, 0)) as server, socket.create_connection(server.getsockname()) as connection:
         port = connection.getsockname()[1]
 

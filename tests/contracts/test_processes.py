@@ -16,7 +16,7 @@ def has_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_child_has_its_exit_status_and_output_after_it_ended(tmp_path: Path) -> None:
+def test_a_child_process_has_exit_status_and_output_after_its_end(tmp_path: Path) -> None:
     child = spawn("speaker", [sys.executable, "-c", "print('hello'); raise SystemExit(3)"], str(tmp_path / "log"))
 
     assert child.wait(20) == 3
@@ -28,7 +28,7 @@ def test_spawning_a_program_that_does_not_exist_raises_file_not_found(tmp_path: 
         spawn("nothing", ["no-such-program"], str(tmp_path / "log"))
 
 
-def test_stop_terminates_a_paused_child(tmp_path: Path) -> None:
+def test_stop_terminates_a_paused_child_process(tmp_path: Path) -> None:
     child = spawn("sleeper", SLEEPER, str(tmp_path / "log"))
     assert any("up" in child.log_tail() for _ in ticks(20))
     child.pause()
@@ -37,7 +37,7 @@ def test_stop_terminates_a_paused_child(tmp_path: Path) -> None:
     assert not child.is_running
 
 
-def test_stop_kills_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
+def test_stop_kills_a_child_process_that_ignores_sigterm(tmp_path: Path) -> None:
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     child = spawn("deaf", [sys.executable, "-c", deaf], str(tmp_path / "log"))
     assert any("up" in child.log_tail() for _ in ticks(20))
@@ -46,7 +46,7 @@ def test_stop_kills_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
-def test_a_child_is_killed_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_child_process_is_killed_when_its_parent_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time; from klamm.runtime.processes import spawn;"
         f"print(spawn('sleeper', {SLEEPER!r}, {str(tmp_path / 'log')!r}).pid, flush=True); time.sleep(600)"
@@ -61,13 +61,13 @@ def test_a_child_is_killed_when_its_parent_is_killed(tmp_path: Path) -> None:
     assert any(has_ended(grandchild) for _ in ticks(20))
 
 
-def test_run_returns_exit_status_and_output_or_times_out() -> None:
+def test_running_a_program_returns_exit_status_and_output_or_times_out() -> None:
     assert run([sys.executable, "-c", "print('x'); raise SystemExit(2)"], 20) == (2, "x\n")
     with pytest.raises(TimeoutError):
         run([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
 
 
-def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+def test_a_child_process_outlives_the_thread_that_started_the_child(tmp_path: Path) -> None:
     spawned: list[Child] = []
 
     def start() -> None:

@@ -36,12 +36,12 @@ def run_klamm(*words: str) -> str:
     return done.output
 
 
-def test_ls_prints_the_children_of_a_znode(tree: str) -> None:
+def test_klamm_zk_ls_prints_the_children_of_a_znode(tree: str) -> None:
     assert run_klamm("ls", "/brokers", "--zookeeper", tree).split() == ["empty", "topics"]
     assert json.loads(run_klamm("ls", "/brokers", "--zookeeper", tree, "--json")) == ["empty", "topics"]
 
 
-def test_get_prints_the_value_and_the_stat(tree: str) -> None:
+def test_klamm_zk_get_prints_the_value_and_the_stat_of_a_znode(tree: str) -> None:
     text = run_klamm("get", "/brokers/topics/a", "--zookeeper", tree)
     assert json.loads(text.partition("version = 0\n")[0]) == {"partitions": {"0": [1, 2]}}
     assert text.startswith('{\n  "partitions": {\n    "0": [')
@@ -51,7 +51,7 @@ def test_get_prints_the_value_and_the_stat(tree: str) -> None:
     assert (found["value"], found["stat"]["version"], found["stat"]["ephemeral_owner"]) == ("ff00", 0, None)
 
 
-def test_tree_sorts_numbers_and_prints_each_value_on_one_line(tree: str) -> None:
+def test_klamm_zk_tree_sorts_znodes_numerically_and_prints_each_value_on_one_line(tree: str) -> None:
     assert run_klamm("tree", "/brokers/topics/a", "--zookeeper", tree).splitlines() == [
         'a  {"partitions":{"0":[1,2]}}',
         "  partitions",
@@ -64,12 +64,12 @@ def test_tree_sorts_numbers_and_prints_each_value_on_one_line(tree: str) -> None
     assert json.loads(run_klamm("tree", "--zookeeper", tree, "--json"))[1]["name"] == "brokers"
 
 
-def test_a_missing_znode_is_an_error(tree: str) -> None:
+def test_klamm_zk_fails_for_a_missing_znode(tree: str) -> None:
     with pytest.raises(CannotRead, match="There is no such znode"):
         run_klamm("get", "/nowhere", "--zookeeper", tree)
 
 
-def test_set_writes_or_creates_a_znode(tree: str) -> None:
+def test_klamm_zk_set_writes_or_creates_a_znode(tree: str) -> None:
     output = run_klamm("set", "/brokers/topics/raw", '{"a":1}', "--zookeeper", tree, "--yes")
     assert output == "Wrote /brokers/topics/raw, version 1. Value before: ff00\n"
     run_klamm("set", "/new/deep", "7", "--zookeeper", tree, "--yes")
@@ -78,7 +78,7 @@ def test_set_writes_or_creates_a_znode(tree: str) -> None:
     assert json.loads(run_klamm("get", "/new/deep", "--zookeeper", tree, "--json"))["value"] == 7
 
 
-def test_delete_needs_recursive_for_znodes_with_children(tree: str) -> None:
+def test_klamm_zk_delete_requires_the_option_recursive_for_znodes_with_children(tree: str) -> None:
     run_klamm("set", "/old/a/b", "x", "--zookeeper", tree, "--yes")
 
     with pytest.raises(KlammError, match=r"/old has 2 znodes below it\. Pass --recursive"):
@@ -91,7 +91,7 @@ def test_delete_needs_recursive_for_znodes_with_children(tree: str) -> None:
         run_klamm("delete", "/old", "--zookeeper", tree, "--yes")
 
 
-def test_set_and_delete_write_nothing_without_confirmation_or_with_malformed_json(tree: str) -> None:
+def test_klamm_zk_set_and_delete_write_nothing_without_confirmation_or_with_malformed_json(tree: str) -> None:
     with pytest.raises(UsageError, match="--yes"):
         run_klamm("set", "/brokers/empty", "x", "--zookeeper", tree)
     with pytest.raises(UsageError, match="not valid JSON"):
@@ -101,7 +101,7 @@ def test_set_and_delete_write_nothing_without_confirmation_or_with_malformed_jso
     assert json.loads(run_klamm("get", "/brokers/empty", "--zookeeper", tree, "--json"))["value"] is None
 
 
-def test_a_znode_that_changed_meanwhile_is_not_overwritten(tree: str) -> None:
+def test_klamm_zk_set_does_not_overwrite_a_znode_that_changed_meanwhile(tree: str) -> None:
     seen = run_with_session(tree, 10, lambda client: read_state(client, "/brokers/topics/a"))
     run_klamm("set", "/brokers/topics/a", "{}", "--zookeeper", tree, "--yes")
 

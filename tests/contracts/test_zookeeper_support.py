@@ -10,7 +10,7 @@ from klamm.embedded.zookeeper import ZooKeeperServer, ZooKeeperUnavailable
 from klamm.runtime.processes import ticks
 
 
-def test_zookeeper_keeps_its_znodes_after_a_restart(zookeeper: ZooKeeperServer) -> None:
+def test_an_embedded_zookeeper_keeps_its_znodes_after_a_restart(zookeeper: ZooKeeperServer) -> None:
     client = KazooClient(zookeeper.connect_string)
     client.start()
     client.create("/kept", b"value")
@@ -23,14 +23,14 @@ def test_zookeeper_keeps_its_znodes_after_a_restart(zookeeper: ZooKeeperServer) 
     client.stop()
 
 
-def test_a_paused_zookeeper_answers_again_after_resume(zookeeper: ZooKeeperServer) -> None:
+def test_a_paused_embedded_zookeeper_answers_again_after_it_is_resumed(zookeeper: ZooKeeperServer) -> None:
     zookeeper.pause()
     zookeeper.resume()
 
     assert zookeeper.mode == "standalone"
 
 
-def test_starting_zookeeper_on_a_port_in_use_is_rejected(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+def test_starting_an_embedded_zookeeper_on_a_port_in_use_fails(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     second = ZooKeeperServer(str(tmp_path / "second"), zookeeper.port)
 
     with pytest.raises(ZooKeeperUnavailable, match=f"port {zookeeper.port} is in use"):
@@ -38,7 +38,7 @@ def test_starting_zookeeper_on_a_port_in_use_is_rejected(zookeeper: ZooKeeperSer
     assert not second.is_running
 
 
-def test_an_ensemble_elects_a_new_leader_when_the_leader_dies(zookeeper_ensemble: Ensemble) -> None:
+def test_an_embedded_zookeeper_ensemble_elects_a_new_leader_when_its_leader_dies(zookeeper_ensemble: Ensemble) -> None:
     first = zookeeper_ensemble.leader
 
     first.kill()

@@ -1,4 +1,4 @@
-"""Several Apache Kafka nodes in one Java process, with access to their state. See KafkaHost.java."""
+"""Several Apache Kafka nodes in one Java process, with access to their state. See tests/support/java/KafkaHost.java."""
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
@@ -6,14 +6,12 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
-from pathlib import Path
 from typing import IO
 
 from tests.support import apache_kafka
 
 from klamm.model.errors import KlammError
 
-SOURCE = Path(__file__).parent / "KafkaHost.java"
 JAVA = ("-Xmx1g", "-Xms256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -53,7 +51,7 @@ class KafkaHost:
 async def kafka_host(log: IO[bytes]) -> AsyncIterator[KafkaHost]:
     """`log` takes what Kafka logs."""
     process = await asyncio.create_subprocess_exec(
-        *apache_kafka.java(str(SOURCE), options=JAVA), stdin=PIPE, stdout=PIPE, stderr=log
+        *apache_kafka.program("KafkaHost", apache_kafka.KAFKA, options=JAVA), stdin=PIPE, stdout=PIPE, stderr=log
     )
     assert process.stdin is not None
     assert process.stdout is not None

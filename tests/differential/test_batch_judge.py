@@ -14,7 +14,7 @@ BATCH = build_batch([NewRecord(b"value", b"key", 5)])
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_drawn_batches_get_the_answers_of_apache_kafka_and_are_stored_as_there(tmp_path: Path) -> None:
+def test_generated_produce_batches_are_answered_and_stored_as_by_apache_kafka(tmp_path: Path) -> None:
     judge = run(tmp_path, 400, 11, lambda text: None)
 
     assert judge.differences == []
@@ -23,7 +23,7 @@ def test_drawn_batches_get_the_answers_of_apache_kafka_and_are_stored_as_there(t
     assert len(judge.kinds) > 60
 
 
-def test_other_compressed_bytes_of_the_same_records_are_no_difference_and_other_records_are() -> None:
+def test_batch_comparison_ignores_compressed_bytes_and_compares_the_records() -> None:
     records = [NewRecord(b"value" * 100, b"key", 5)]
     one, other = (build_batch(records, Codec.GZIP, level=level) for level in (1, 9))
     assert one != other
@@ -35,7 +35,7 @@ def test_other_compressed_bytes_of_the_same_records_are_no_difference_and_other_
     assert "base_timestamp is 5" in str(stored_difference("plain", BATCH, late))
 
 
-def test_an_error_that_no_rule_explains_is_a_difference() -> None:
+def test_batch_comparison_reports_an_error_without_an_explaining_rule_as_a_difference() -> None:
     sent = Sent("batch", "plain", 9, BATCH)
     assert known_difference(sent, Answer(ErrorCode.INVALID_RECORD), Answer(ErrorCode.NONE)) is None
     assert known_difference(sent, Answer(ErrorCode.NONE), Answer(ErrorCode.CORRUPT_MESSAGE)) is None

@@ -14,7 +14,7 @@ from tests.differential.transcript import Difference
 CALLS = [Call("kill", [n]) for n in range(20)]
 
 
-def test_shorten_removes_calls_the_difference_does_not_need() -> None:
+def test_shortening_a_differential_script_removes_calls_not_needed_for_the_difference() -> None:
     played = []
 
     def differs(calls: Sequence[Call]) -> bool:
@@ -25,7 +25,7 @@ def test_shorten_removes_calls_the_difference_does_not_need() -> None:
     assert len(played) < 60
 
 
-def test_generated_script_is_printed_as_python_code() -> None:
+def test_a_generated_differential_script_is_printed_as_python_code() -> None:
     calls = [Call("create_topic", ["a", [[1, 2]]]), Call("leader_asks", ["a", [1], 0], {"version": 2})]
 
     assert as_text("two_steps", calls) == (
@@ -36,7 +36,7 @@ def test_generated_script_is_printed_as_python_code() -> None:
     )
 
 
-def test_saved_generated_script_calls_the_same_verbs_when_read_back(
+def test_a_saved_differential_script_makes_the_same_calls_when_it_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recordings, "RECORDED", tmp_path)
@@ -53,7 +53,7 @@ def test_saved_generated_script_calls_the_same_verbs_when_read_back(
     recordings._sections.cache_clear()
 
 
-def test_kind_of_difference_ignores_broker_and_partition_numbers() -> None:
+def test_differences_that_vary_only_in_broker_and_partition_numbers_are_of_one_kind() -> None:
     one = Difference(7, "ask to reassign a-0 to [1]", "requests 3 a-0", None, [])
     other = Difference(2, "ask to reassign a-1 to [4, 2]", "requests 1 a-1", [], None)
 

@@ -38,7 +38,7 @@ GROUPS = [
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_klamm_does_in_each_script_what_was_recorded_of_kafka(
+async def test_klamms_controller_does_in_each_script_what_was_recorded_of_apache_kafkas(
     name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     others, no_longer = await judged(name, shared_zookeeper, tmp_path)
@@ -48,7 +48,7 @@ async def test_klamm_does_in_each_script_what_was_recorded_of_kafka(
 
 
 @pytest.mark.parametrize("names", GROUPS)
-async def test_generated_scripts_match_the_kafka_recording(
+async def test_klamms_controller_matches_apache_kafkas_recording_in_generated_scripts(
     names: list[str], shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     verdicts = await asyncio.gather(*(judged(name, shared_zookeeper, tmp_path) for name in names))
@@ -58,7 +58,7 @@ async def test_generated_scripts_match_the_kafka_recording(
 
 
 @pytest.mark.parametrize("name", ["a_broker_answers_late", "unclean_leader_that_dies_before_it_recovered"])
-async def test_merged_requests_leave_brokers_in_the_same_final_states(
+async def test_merged_control_requests_leave_brokers_in_the_same_final_states_as_single_ones(
     name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, f"/merged-{name}", tmp_path)
@@ -68,7 +68,7 @@ async def test_merged_requests_leave_brokers_in_the_same_final_states(
     assert steps != recorded(name), "nothing was merged"
 
 
-async def test_injected_wrong_election_is_reported_as_difference(
+async def test_the_differential_test_reports_an_injected_wrong_leader_election(
     shared_zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = elect_offline
@@ -83,7 +83,7 @@ async def test_injected_wrong_election_is_reported_as_difference(
     assert places >= {f"tree {state}", f"writes {state}", "requests 2 a-0", "requests 3 a-0"}
 
 
-async def test_injected_wrong_alter_partition_answer_is_reported_as_difference(
+async def test_the_differential_test_reports_an_injected_wrong_alter_partition_response(
     shared_zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object) -> AlterPartitionResponse:
@@ -98,13 +98,13 @@ async def test_injected_wrong_alter_partition_answer_is_reported_as_difference(
     assert (answer.step, answer.kafka, answer.klamm) == (4, None, "error 41")
 
 
-def test_every_expected_difference_has_a_reason() -> None:
+def test_every_expected_difference_from_apache_kafka_has_a_reason() -> None:
     files = [path.stem for path in EXPECTED.glob("*.txt")]
 
     assert {name for file in files for name in listed_in(file)} == set(REASONS)
 
 
-def test_every_recording_has_an_existing_script() -> None:
+def test_every_apache_kafka_recording_belongs_to_an_existing_script() -> None:
     recorded_in = {name: file.stem for file in RECORDED.glob("*.txt") for name in recordings.names(file.stem)}
 
     written = {name: script.subject for name, script in SCRIPTS.items()}

@@ -19,7 +19,7 @@ def left(*steps: dict[str, Any]) -> list[dict[str, Any]]:
     return [{name: part for name, part in step.items() if part} for step in play]
 
 
-def test_comparison_ignores_intermediate_states_of_a_topic_being_deleted() -> None:
+def test_comparison_with_kafka_ignores_intermediate_states_of_a_topic_being_deleted() -> None:
     request = {
         "tree": {REQUEST: "null v0", STATE: "{} v1"},
         "writes": {STATE: ["set {}"]},
@@ -34,14 +34,14 @@ def test_comparison_ignores_intermediate_states_of_a_topic_being_deleted() -> No
     }
 
 
-def test_comparison_keeps_states_of_topics_not_being_deleted() -> None:
+def test_comparison_with_kafka_keeps_states_of_topics_not_being_deleted() -> None:
     other = STATE.replace("/a/", "/b/")
     step = {"tree": {REQUEST: "null v0", other: "{} v1"}, "writes": {other: ["set {}"]}}
 
     assert left(step) == [step]
 
 
-def test_comparison_keeps_all_states_after_a_deletion_has_ended() -> None:
+def test_comparison_with_kafka_keeps_all_states_after_a_deletion_has_ended() -> None:
     queued = {"tree": {REQUEST: "null v0"}}
     deleted = {"tree": {REQUEST: None, STATE: None}, "writes": {REQUEST: ["delete"], STATE: ["delete"]}}
     anew = {"tree": {STATE: "{} v0"}, "writes": {STATE: ["create {}", "set {}"]}}
@@ -49,7 +49,7 @@ def test_comparison_keeps_all_states_after_a_deletion_has_ended() -> None:
     assert left(queued, deleted, anew) == [queued, deleted, anew]
 
 
-def test_pending_deletions_and_a_remaining_list_are_expected_differences() -> None:
+def test_comparison_with_kafka_ignores_znodes_of_pending_topic_deletions() -> None:
     first = {"tree": {LIST: "{list} v0"}}
     again = {
         "tree": {LIST: "{list} v1", "/klamm/pending_deletions/1": "null v0"},
@@ -60,7 +60,7 @@ def test_pending_deletions_and_a_remaining_list_are_expected_differences() -> No
     assert left(first, again) == [{"tree": {LIST: "{list}"}}, {"requests": {"1": {}}}]
 
 
-def test_recorded_znode_writes_are_grouped_by_topic_and_kind_in_their_order() -> None:
+def test_znode_writes_are_compared_in_order_grouped_by_topic_and_kind() -> None:
     writes = [
         (STATE, "set"), (STATE.replace("/0/", "/7/"), "set"), (STATE.replace("/a/", "/b/"), "set"),
         ("/brokers/topics/a", "set"), (LIST, "delete"),
@@ -72,7 +72,7 @@ def test_recorded_znode_writes_are_grouped_by_topic_and_kind_in_their_order() ->
     }
 
 
-def test_repeated_write_of_the_same_list_in_a_step_is_compared_once() -> None:
+def test_a_list_znode_written_twice_in_a_step_is_compared_once() -> None:
     once = {"writes": {LIST: ["set {b}"]}, "order": {"a": [f"set {LIST}", "set topic"]}}
     twice = {"writes": {LIST: ["set {b}"] * 2}, "order": {"a": [f"set {LIST}", "set topic", f"set {LIST}"]}}
 

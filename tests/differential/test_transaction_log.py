@@ -25,7 +25,9 @@ async def _client(server: ZooKeeperServer) -> AsyncIterator[ZooKeeper]:
     await client.close()
 
 
-async def test_transaction_log_returns_writes_in_order_with_their_sessions(shared_zookeeper: ZooKeeperServer) -> None:
+async def test_the_reader_of_zookeepers_transaction_log_returns_writes_in_order_with_their_sessions(
+    shared_zookeeper: ZooKeeperServer,
+) -> None:
     log = TransactionLog(shared_zookeeper.directory)
     async with _client(shared_zookeeper) as client:
         _, made = await client.create("/written", b"one")
@@ -47,7 +49,7 @@ async def test_transaction_log_returns_writes_in_order_with_their_sessions(share
         assert list(log.read()) == []
 
 
-def test_half_written_transaction_is_left_for_the_next_read(tmp_path: Path) -> None:
+def test_the_reader_of_zookeepers_transaction_log_leaves_a_half_written_entry_for_later(tmp_path: Path) -> None:
     """The file is made of zeros before, and the server writes 8 KiB at a time, wherever an entry ends."""
     content = struct.pack(">qiqqi", 7, 1, 9, 0, 2) + struct.pack(">i", 2) + b"/a"
     entry = struct.pack(">qi", zlib.adler32(content), len(content)) + content + b"B"
@@ -62,7 +64,9 @@ def test_half_written_transaction_is_left_for_the_next_read(tmp_path: Path) -> N
         assert list(log.read()) == [Write(9, 7, "delete", "/a", None)]
 
 
-async def test_transaction_log_shows_ephemerals_deleted_with_their_session(shared_zookeeper: ZooKeeperServer) -> None:
+async def test_the_reader_of_zookeepers_transaction_log_shows_ephemerals_deleted_with_their_session(
+    shared_zookeeper: ZooKeeperServer,
+) -> None:
     async with _client(shared_zookeeper) as client:
         await client.create("/fleeting", None, ephemeral=True)
         log = TransactionLog(shared_zookeeper.directory)
@@ -70,7 +74,7 @@ async def test_transaction_log_shows_ephemerals_deleted_with_their_session(share
     assert [w[2:] for w in log.read()] == [("delete", "/fleeting", None)]
 
 
-async def test_a_refused_write_in_zookeepers_transaction_log_is_listed_without_its_path(
+async def test_the_reader_of_zookeepers_transaction_log_lists_a_refused_write_without_its_path(
     shared_zookeeper: ZooKeeperServer,
 ) -> None:
     async with _client(shared_zookeeper) as client:

@@ -32,11 +32,11 @@ STEPS: list[dict[str, Any]] = [
 ]
 
 
-def test_transcript_steps_round_trip_through_text() -> None:
+def test_steps_of_a_recorded_run_are_unchanged_after_writing_and_reading_text() -> None:
     assert lines_to_steps(steps_to_lines(STEPS)) == STEPS
 
 
-def test_transcript_groups_brokers_with_equal_requests() -> None:
+def test_the_text_of_a_recorded_run_lists_brokers_with_equal_requests_together() -> None:
     assert steps_to_lines(STEPS[:1])[-5:] == [
         "  to 2 4",
         "    a-0: first",
@@ -46,7 +46,7 @@ def test_transcript_groups_brokers_with_equal_requests() -> None:
     ]
 
 
-def test_first_step_shared_by_scenarios_is_written_once() -> None:
+def test_the_text_of_recorded_runs_writes_a_shared_first_step_only_once() -> None:
     lines = {"one": steps_to_lines(STEPS), "two": steps_to_lines(STEPS[:1]), "three": steps_to_lines(STEPS[1:])}
 
     sections = text_to_sections(sections_to_text(share_first_steps(lines)))
@@ -55,7 +55,7 @@ def test_first_step_shared_by_scenarios_is_written_once() -> None:
     assert {name: own_first_step(name, sections) for name in sections} == lines
 
 
-def test_differences_round_trip_through_text() -> None:
+def test_expected_differences_are_unchanged_after_writing_and_reading_text() -> None:
     differences = [
         Difference(2, "kill 1", "requests 2 a-0", ["first", "second"], None),
         Difference(2, "kill 1", f"tree {STATE}", None, '{"leader":2} v1'),

@@ -16,7 +16,7 @@ def double(number: int) -> int:
     return 2 * number
 
 
-def test_worker_pool_draws_seeds_on_demand_and_stops_when_the_caller_breaks() -> None:
+def test_the_worker_pool_draws_seeds_on_demand_and_stops_when_the_caller_stops_iterating() -> None:
     dealt = []
 
     def endless() -> Iterator[int]:
@@ -33,14 +33,16 @@ def test_worker_pool_draws_seeds_on_demand_and_stops_when_the_caller_breaks() ->
     assert len(dealt) < 20
 
 
-def test_campaign_prints_schedules_seeds_and_broken_count(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_simulation_campaign_prints_its_schedules_seeds_and_number_of_violations(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["--first", "1", "--schedules", "4", "--cores", "2"]) == 0
     told = capsys.readouterr().out
     assert re.search(r"done after \d+ s, seeds 1 to 4: \d schedules, 0 broken, .* per core-second", told)
     assert "every invariant held" in told
 
 
-def test_campaign_ends_with_exit_code_1_at_the_first_violation(
+def test_a_simulation_campaign_exits_with_code_1_at_the_first_violation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run_and_report(seed: int) -> Report:
@@ -56,7 +58,7 @@ def test_campaign_ends_with_exit_code_1_at_the_first_violation(
     assert "make seed N=3" in capsys.readouterr().out
 
 
-def test_schedule_without_writes_is_counted_as_idle() -> None:
+def test_a_simulated_schedule_without_record_writes_is_counted_as_idle() -> None:
     tally = Tally()
     tally.add(Report(1, None, "", 120.0, 10, 10, 1, 0, {}, 0.1))
     tally.add(Report(2, "rule: wrong", "", 120.0, 10, 10, 1, 0, {}, 0.1))

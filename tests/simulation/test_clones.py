@@ -19,7 +19,7 @@ def test_each_injected_bug_still_applies_to_the_source(name: str, tmp_path: Path
     assert INJECTED_BUGS[name].wrong in (tmp_path / INJECTED_BUGS[name].file).read_text()
 
 
-def test_injected_bug_is_found_shrunk_and_printed_as_a_runnable_test(tmp_path: Path) -> None:
+def test_an_injected_bug_is_found_and_its_shrunk_schedule_printed_as_a_runnable_test(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     inject(tmp_path, INJECTED_BUGS["leader epochs stay as they are"])
 

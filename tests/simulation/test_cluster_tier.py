@@ -26,7 +26,7 @@ def script(*actions: ScheduledAction, heal_at_s: float = 25.0) -> Script:
 
 
 @pytest.mark.parametrize("seed", [6, 41, 51])
-def test_simulated_cluster_of_real_nodes_breaks_no_invariant(seed: int) -> None:
+def test_a_simulated_cluster_of_complete_nodes_breaks_no_invariant(seed: int) -> None:
     outcome = run_schedule(seed)
 
     assert outcome.violation is None
@@ -34,7 +34,7 @@ def test_simulated_cluster_of_real_nodes_breaks_no_invariant(seed: int) -> None:
     assert outcome.checks > 100
 
 
-def test_replayed_script_of_whole_nodes_gives_the_recorded_digest() -> None:
+def test_a_replayed_script_of_complete_nodes_gives_the_recorded_digest() -> None:
     recorded = run_schedule(6, with_story=True)
 
     again = run_script(recorded.script, with_story=True)
@@ -44,7 +44,7 @@ def test_replayed_script_of_whole_nodes_gives_the_recorded_digest() -> None:
     assert decode_script(encode_script(recorded.script), 6, Options) == recorded.script
 
 
-def test_same_seed_of_whole_nodes_gives_the_same_digest_in_every_process() -> None:
+def test_a_simulation_seed_with_complete_nodes_gives_the_same_digest_in_every_process() -> None:
     """`make determinism TIER=cluster` does the same with more."""
     command = [sys.executable, "-m", "klamm.sim", "--tier", "cluster", "--digests", "1", "--first", "6"]
     both = [
@@ -62,7 +62,7 @@ def test_same_seed_of_whole_nodes_gives_the_same_digest_in_every_process() -> No
     assert one.startswith("6 ")
 
 
-def test_killed_leader_loses_no_acknowledged_record() -> None:
+def test_a_killed_leader_in_the_simulation_loses_no_acknowledged_record() -> None:
     kill = ScheduledAction(10.0, "kill", {"role": "anyone", "node": 1, "back_s": 5.0})
 
     outcome = run_script(script(kill), with_story=True)
@@ -71,7 +71,7 @@ def test_killed_leader_loses_no_acknowledged_record() -> None:
     assert any("t1-0: LeaderAndIsr(leader=2, leader_epoch=2" in line for line in outcome.story)
 
 
-def test_records_that_every_in_sync_machine_lost_before_a_sync_are_counted_and_not_a_violation() -> None:
+def test_unsynced_records_lost_in_a_power_loss_of_all_isr_members_are_no_violation() -> None:
     facts = {"nodes": [1, 2, 3], "back_s": 1.0, "how": "all"}
 
     outcome = run_script(script(ScheduledAction(10.0, "power loss of several", facts)))
@@ -80,7 +80,7 @@ def test_records_that_every_in_sync_machine_lost_before_a_sync_are_counted_and_n
     assert sum(outcome.reached.values()) > 0
 
 
-def test_power_loss_of_all_machines_loses_nothing_that_was_synced_before_it_was_acknowledged() -> None:
+def test_a_power_loss_of_all_nodes_loses_no_record_that_was_fsynced_before_acknowledgement() -> None:
     synced = ScheduledAction(2.0, "create topic", {**TOPIC, "is_synced": True})
     loss = ScheduledAction(10.0, "power loss of several", {"nodes": [1, 2, 3], "back_s": 1.0, "how": "all"})
 

@@ -41,7 +41,7 @@ def of_one_kind(name: str, seed: int = 1) -> Script:
 
 
 @pytest.mark.parametrize("row", FAULT_ROWS, ids=lambda row: row.name)
-def test_fault_takes_effect_and_breaks_no_invariant(row: FaultRow) -> None:
+def test_each_simulated_fault_takes_effect_and_breaks_no_invariant(row: FaultRow) -> None:
     outcome = run_script(of_one_kind(row.name), with_story=True)
 
     assert outcome.violation is None
@@ -49,7 +49,7 @@ def test_fault_takes_effect_and_breaks_no_invariant(row: FaultRow) -> None:
 
 
 @pytest.mark.parametrize("bytes_per_s", [0.0, 0.1])
-def test_link_with_almost_no_bandwidth_recovers_after_healing(bytes_per_s: float) -> None:
+def test_a_simulated_cluster_recovers_after_a_link_with_almost_no_bandwidth_is_healed(bytes_per_s: float) -> None:
     """The shrinker tries such values, because it moves numbers towards zero."""
     facts = {"role": "anyone", "node": 1, "latency_s": 0.0, "bytes_per_s": bytes_per_s, "for_s": 1.0}
     actions = [ScheduledAction(5.0, "create topic"), ScheduledAction(20.0, "poor link", facts)]
@@ -68,7 +68,7 @@ def test_a_follower_that_cannot_reach_its_leader_leaves_the_isr_and_returns() ->
     assert [line[line.index("isr=") + 4 : line.index(")") + 1] for line in isrs] == ["(1, 2, 3)", "(1, 2)", "(1, 2, 3)"]
 
 
-def test_healing_without_restarts_leaves_killed_nodes_down_until_the_final_phase() -> None:
+def test_healing_faults_without_restarts_leaves_killed_nodes_down_until_the_final_phase() -> None:
     kill = ScheduledAction(21.0, "kill", {"role": "anyone", "node": 3, "back_s": 30.0})
     options = next(
         replace(Options.plain(seed, 3), heals_core=True)

@@ -10,9 +10,7 @@ import pytest
 from tests.mutants.children import Ended, Limits, in_child
 
 LAST_MEMBER = "controller/decisions/plans.py:constant-changed:plan_isr_removal:2"
-TEST = (
-    "tests/unit/controller/test_topics.py::test_a_topics_unclean_election_config_overrides_the_broker_default_both_ways"
-)
+TEST = "tests/unit/controller/test_topics.py::test_a_topics_unclean_election_config_overrides_the_brokers_default"
 SCRIPT = """
     import sys
     from functools import partial
@@ -35,14 +33,14 @@ def noticed(killer: str, mutant_id: str, *items: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_the_simulation_notices_that_the_last_member_leaves_the_isr() -> None:
+def test_the_simulation_kills_a_mutant_that_removes_the_last_isr_member() -> None:
     before, failed = noticed("simulation", LAST_MEMBER, "1", "2", "3", "4")
 
     assert before == "1"
     assert "isr_is_never_empty" in failed
 
 
-def test_the_unit_tests_notice_that_the_last_member_leaves_the_isr() -> None:
+def test_the_unit_tests_kill_a_mutant_that_removes_the_last_isr_member() -> None:
     assert noticed("unit", LAST_MEMBER, TEST)[1] == TEST
 
 
@@ -64,7 +62,7 @@ def test_the_directory_of_a_mutant_process_is_removed_at_its_end() -> None:
     assert not directory.exists()
 
 
-def test_an_error_in_the_mutant_runner_is_raised_and_kills_no_mutant() -> None:
+def test_an_error_in_the_mutant_runner_is_raised_and_not_counted_as_a_killed_mutant() -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         in_child(_fail, Limits(10, 60))
 

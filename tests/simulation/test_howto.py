@@ -45,7 +45,7 @@ def run(what: str) -> Outcome:
     return run_script(Script(Options.plain(3), [topic, ScheduledAction(10.0, what)], heal_at_s=20.0), with_story=True)
 
 
-def test_howto_example_of_an_invariant_finds_its_violation(
+def test_the_howto_pages_example_invariant_finds_its_violation(
     page: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = page["INVARIANT"]
@@ -69,7 +69,7 @@ def test_howto_example_of_an_invariant_finds_its_violation(
     assert asked
 
 
-def test_howto_example_of_a_fault_takes_effect(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_howto_pages_example_fault_takes_effect(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     row = page["ROW"]
     monkeypatch.setitem(faults.FAULTS, row.name, row.apply)
 
@@ -80,7 +80,9 @@ def test_howto_example_of_a_fault_takes_effect(page: dict[str, Any], monkeypatch
     assert sum(f"node {number} starts" in line for line in outcome.story) == 3
 
 
-def test_howto_example_of_a_verb_runs_without_violation(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_howto_pages_example_workload_action_runs_without_violation(
+    page: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = {**cluster.SimulatedCluster.verbs, "shorten retention": page["shorten_retention"]}
     monkeypatch.setattr(cluster.SimulatedCluster, "verbs", known)
 
@@ -91,7 +93,7 @@ def test_howto_example_of_a_verb_runs_without_violation(page: dict[str, Any], mo
     assert any("set /config/topics/t1" in line for line in outcome.story)
 
 
-def test_howto_example_of_an_operation_runs_without_violation(
+def test_the_howto_pages_example_operation_runs_without_violation(
     page: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(operations.OPERATIONS, "new", page["OPERATION"])
@@ -101,7 +103,7 @@ def test_howto_example_of_an_operation_runs_without_violation(
     assert {run_step(run).violation for run in sampled(runs, 5 / len(runs))} == {None}
 
 
-def test_howto_example_of_a_scenario_prints_its_transcript(page: dict[str, Any]) -> None:
+def test_the_howto_pages_example_scenario_prints_its_transcript(page: dict[str, Any]) -> None:
     text = transcript("new", page["SCENARIO"])
 
     assert "the session of node 2 is ended" in text

@@ -38,7 +38,7 @@ def found(number: str, first: int = FIRST_SEEDS[0], schedules: int | None = 3, m
 
 
 @pytest.mark.parametrize("number", SOON)
-def test_mutant_is_caught_by_its_expected_invariant(number: str) -> None:
+def test_each_controller_mutant_is_caught_by_its_expected_invariant(number: str) -> None:
     mutant = index_of(number)
 
     caught = hunt(Job(mutant, FIRST_SEEDS[0], MOST))
@@ -63,7 +63,7 @@ def test_every_mutant_still_patches_existing_code(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize("broken", ["seed", "reproducer"])
-def test_schedule_that_breaks_without_the_mutant_does_not_count_as_catch(
+def test_a_violation_that_occurs_without_the_mutant_too_does_not_count_as_caught(
     broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calm = run_schedule(1)
@@ -88,11 +88,11 @@ def test_schedule_that_breaks_without_the_mutant_does_not_count_as_catch(
     assert caught.discounted == 2
 
 
-def test_mutant_that_no_invariant_catches_is_listed_as_survivor() -> None:
+def test_a_mutant_that_no_invariant_catches_is_listed_as_survivor() -> None:
     assert mutation.SURVIVES in row(MUTANTS[0], [found("1", schedules=None)])
 
 
-def test_mutant_hunt_resumes_from_saved_results_unless_more_schedules_are_asked(
+def test_a_mutant_run_resumes_from_saved_results_unless_more_schedules_are_requested(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(mutation, "KEPT", tmp_path / "kept")

@@ -26,11 +26,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("regression", [r["seed"] for r in OF_CONTROLLERS if runs_all or "script" not in r])
 
 
-def test_seed_that_once_broke_an_invariant_passes(regression: int) -> None:
+def test_each_simulation_seed_that_once_broke_an_invariant_now_passes(regression: int) -> None:
     assert run_schedule(regression).violation is None
 
 
-def test_every_unit_test_listed_in_the_regressions_exists() -> None:
+def test_every_unit_test_named_in_the_list_of_simulation_regressions_exists() -> None:
     named = {r["test"] for r in REGRESSIONS if "test" in r}
     missing = set()
     for name in named:
@@ -44,13 +44,13 @@ def test_every_unit_test_listed_in_the_regressions_exists() -> None:
 
 
 @pytest.mark.parametrize("entry", [r for r in REGRESSIONS if "script" in r], ids=lambda r: str(r["seed"]))
-def test_shrunk_regression_script_passes(entry: dict[str, Any]) -> None:
+def test_each_shrunk_script_of_a_simulation_regression_now_passes(entry: dict[str, Any]) -> None:
     tier = TIERS[entry.get("tier", CONTROLLER.name)]
     assert tier.run_script(decode_script(entry["script"], entry["seed"], tier.options)).violation is None
 
 
 @pytest.mark.parametrize("seed", range(1, 13))
-def test_schedule_of_a_seed_breaks_no_invariant(seed: int) -> None:
+def test_the_simulated_schedule_of_each_seed_breaks_no_invariant(seed: int) -> None:
     outcome = run_schedule(seed)
 
     assert outcome.violation is None
@@ -58,7 +58,7 @@ def test_schedule_of_a_seed_breaks_no_invariant(seed: int) -> None:
     assert outcome.checks > 100
 
 
-def test_cluster_recovers_while_one_node_is_cut_off_from_zookeeper() -> None:
+def test_the_simulated_cluster_recovers_while_one_node_is_cut_off_from_zookeeper() -> None:
     outcome = run_schedule(7100006, with_story=True)
 
     assert any("stays cut off from ZooKeeper" in line for line in outcome.said)
@@ -66,7 +66,7 @@ def test_cluster_recovers_while_one_node_is_cut_off_from_zookeeper() -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 8])
-def test_replayed_script_gives_the_recorded_digest(seed: int) -> None:
+def test_a_replayed_simulation_script_gives_the_recorded_digest(seed: int) -> None:
     recorded = run_schedule(seed)
     assert any(h.facts for h in recorded.script.actions)
 
@@ -86,7 +86,7 @@ def digests(hash_seed: str, seeds: int) -> "subprocess.Popen[str]":
     )
 
 
-def test_same_seeds_give_the_same_digests_in_every_process() -> None:
+def test_a_simulation_seed_gives_the_same_digest_in_every_process() -> None:
     """`make determinism` does the same with a thousand."""
     both = [digests("1", 4), digests("77", 4)]
     one, other = [process.communicate(timeout=120)[0] for process in both]

@@ -16,7 +16,7 @@ RUNS_EACH = 3
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_no_invariant_breaks_with_any_fault_at_any_step_of_the_operation(operation: str) -> None:
+def test_a_fault_injected_at_any_step_of_an_operation_breaks_no_invariant(operation: str) -> None:
     runs = list(runs_of(operation))
     chosen = list(sampled(runs, RUNS_EACH / len(runs)))
 
@@ -24,7 +24,7 @@ def test_no_invariant_breaks_with_any_fault_at_any_step_of_the_operation(operati
     assert [result for result in map(run_step, chosen) if result.violation] == []
 
 
-def test_run_without_faults_returns_its_zookeeper_writes_and_requests() -> None:
+def test_a_simulated_operation_without_faults_returns_its_zookeeper_writes_and_requests() -> None:
     outcome, steps = clean_run("create topic")
 
     assert outcome.violation is None
@@ -33,7 +33,7 @@ def test_run_without_faults_returns_its_zookeeper_writes_and_requests() -> None:
     assert orders == {"LEADER_AND_ISR": 3, "UPDATE_METADATA": 3}
 
 
-def test_fault_is_injected_at_the_chosen_step() -> None:
+def test_a_simulated_fault_is_injected_at_the_chosen_step_of_an_operation() -> None:
     crashed = StepRun("create topic", StepKind.WRITE, 1, "crash before")
 
     story = run_script(script_of(crashed.operation, crashed.action), with_story=True).story
@@ -43,7 +43,9 @@ def test_fault_is_injected_at_the_chosen_step() -> None:
 
 
 @pytest.mark.parametrize(("fault", "written"), [("refused", 1), ("wholly refused", 0)])
-def test_operation_completes_after_zookeeper_refuses_part_or_all_of_a_write(fault: str, written: int) -> None:
+def test_a_simulated_operation_completes_after_zookeeper_refuses_part_or_all_of_a_write(
+    fault: str, written: int
+) -> None:
     """Of two first states, and what else was in the write; then what is left comes about all the same."""
     refused = StepRun("create topic", StepKind.WRITE, 2, fault)
 
@@ -57,7 +59,7 @@ def test_operation_completes_after_zookeeper_refuses_part_or_all_of_a_write(faul
     assert len(before_the_next_second) == 2 * written
 
 
-def test_reads_of_znodes_are_steps_of_an_operation() -> None:
+def test_znode_reads_count_as_steps_where_faults_can_be_injected() -> None:
     _, steps = clean_run("configs change")
     read = {path for s in steps if s.kind is StepKind.READ for path in s.what.split()}
 
@@ -73,7 +75,7 @@ READ_FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "sign"), READ_FAULTS.items(), ids=READ_FAULTS)
-def test_fault_is_injected_at_a_read(fault: str, sign: str) -> None:
+def test_a_simulated_fault_can_be_injected_at_a_znode_read(fault: str, sign: str) -> None:
     _, steps = clean_run("configs change")
     reads = [s.what for s in steps if s.kind is StepKind.READ]
     run = StepRun("configs change", StepKind.READ, reads.index("/config/changes") + 1, fault)
@@ -84,21 +86,21 @@ def test_fault_is_injected_at_a_read(fault: str, sign: str) -> None:
     assert any(sign in line for line in outcome.story)
 
 
-def test_faults_of_a_step_are_those_with_an_effect_on_it() -> None:
+def test_only_faults_with_an_effect_on_a_read_or_write_step_are_injected_there() -> None:
     assert "foreign write" in faults_of(StepKind.READ)
     assert "foreign write" not in faults_of(StepKind.WRITE)
     assert "refused" not in faults_of(StepKind.READ)
     assert "receiver crash" not in faults_of(StepKind.READ)
 
 
-def test_every_verb_is_used_by_an_operation() -> None:
+def test_every_simulated_workload_action_is_used_by_an_operation_of_the_step_tests() -> None:
     begun = {h.what for actions in OPERATIONS.values() for h in actions}
 
     assert set(VERBS) <= {*begun, "create topic"}
     assert len(OPERATIONS) >= 15
 
 
-def test_interrupted_step_run_prints_the_number_to_resume_after(
+def test_interrupted_step_tests_print_the_step_number_after_which_to_resume(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [StepRun("create topic", StepKind.WRITE, n, "move") for n in range(1, 5)]
@@ -116,7 +118,7 @@ def test_interrupted_step_run_prints_the_number_to_resume_after(
     assert "BROKEN create topic: move at write 4: isr_is_never_empty" in capsys.readouterr().out
 
 
-def test_step_table_counts_runs_and_violations_by_operation_and_fault() -> None:
+def test_the_table_of_step_tests_counts_runs_and_violations_by_operation_and_fault() -> None:
     done = Counter({("create topic", "move"): 3, ("create topic", "crash after"): 2})
 
     assert table(done, Counter({("create topic", "move"): 1})).splitlines() == [

@@ -146,9 +146,9 @@ def compiled(source: str, jars: Jars) -> Path:
     return directory
 
 
-def program(source: str, jars: Jars, *arguments: str) -> list[str]:
+def program(source: str, jars: Jars, *arguments: str, options: Sequence[str] = TOOL_JAVA) -> list[str]:
     """The command line of a program in `tests/support/java`, with these jars."""
-    return java(source, *arguments, classpath=(compiled(source, jars), jars.directory))
+    return java(source, *arguments, options=options, classpath=(compiled(source, jars), jars.directory))
 
 
 def broker(options: Sequence[str] = SMALL_BROKER_JAVA) -> Callable[[str], Sequence[str]]:
@@ -168,8 +168,9 @@ def wait_until_started(node: NodeProcess, timeout_s: float = 60) -> None:
     raise AssertionError(f"{node.name} has not started after {timeout_s:g} s: {node.child.log_tail()}")
 
 
-def run_tool(
-    main: str, *arguments: str, words: bytes = b"", timeout_s: float = 120
-) -> subprocess.CompletedProcess[bytes]:
-    """Run one of its tools with `words` as standard input; the caller checks status and output."""
-    return subprocess.run(java(main, *arguments), input=words, capture_output=True, timeout=timeout_s, check=False)
+def run_alone(main: str, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[bytes]:
+    """Run one of its tools in a Java process of its own, for output that comes while the process ends.
+
+    `kafka_tools` runs all others; the caller checks status and output.
+    """
+    return subprocess.run(java(main, *arguments), input=b"", capture_output=True, timeout=timeout_s, check=False)

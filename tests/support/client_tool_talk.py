@@ -129,14 +129,12 @@ class _Session:
 
     def _run(self, tool: str, *arguments: str, stdin: str = "") -> None:
         """Run a command, and note its status and output."""
-        path = self._directory / "stdin"
-        path.write_text(stdin)
-        status, text = self._tools.ask(self._cluster.bootstrap, tool, *arguments, stdin_path=str(path) if stdin else "")
-        self._note(tool, arguments, status, text)
+        result = self._tools.ask(self._cluster.bootstrap, tool, *arguments, stdin=stdin.encode())
+        self._note(tool, arguments, result.status, result.text)
 
     def _run_alone(self, tool: str, *arguments: str) -> None:
         """Run a command that prints while its process ends, in a process of its own."""
-        done = apache_kafka.run_tool(MAINS[tool], "--bootstrap-server", self._cluster.bootstrap, *arguments)
+        done = apache_kafka.run_alone(MAINS[tool], "--bootstrap-server", self._cluster.bootstrap, *arguments)
         self._note(tool, arguments, done.returncode, done.stdout.decode() + done.stderr.decode())
 
     def _note(self, tool: str, arguments: Sequence[str], status: int, text: str) -> None:
@@ -159,11 +157,8 @@ def main() -> None:
     assert apache_kafka.why_missing() is None, apache_kafka.why_missing()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory)
-        with (
-            Cluster(path / "cluster", command=apache_kafka.broker(), overrides=OVERRIDES) as cluster,
-            kafka_tools(path / "tools.log") as tools,
-        ):
-            RECORDED.write_text(talk(tools, cluster, path))
+        with Cluster(path / "cluster", command=apache_kafka.broker(), overrides=OVERRIDES) as cluster:
+            RECORDED.write_text(talk(kafka_tools(), cluster, path))
 
 
 if __name__ == "__main__":

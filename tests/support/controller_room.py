@@ -11,6 +11,8 @@ from klamm.controller.control_requests import ControlItem, LeaderAndIsrItem, Upd
 from klamm.controller.events import AlterPartitionReceived, Event
 from klamm.controller.handlers.failover import on_controller_failover
 from klamm.controller.metrics import ControllerMetrics
+from klamm.controller.mirror import Mirror
+from klamm.controller.observer import Observer
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
@@ -149,6 +151,9 @@ class Room:
         self.put: list[Event] = []
         """What timers brought."""
         self.term: TermContext
+        self.mirror: Mirror | None = None
+        """A mirror for the next election to take."""
+        self.observer: Observer | None = None
 
     @classmethod
     async def open(
@@ -173,6 +178,7 @@ class Room:
             self.ensemble.apply([Delete("/controller")])
         epoch = await register_controller(self.client, BrokerId(1), 0)
         context = ControllerContext(epoch.epoch)
+        context.observer = self.observer
         self.channels.open.clear()
         slices = CountedSlices(PIECE)
         self.term = TermContext(
@@ -188,6 +194,7 @@ class Room:
             ControllerMetrics(),
             FixedClock().now_ms,
             self.knows_features,
+            self.take_mirror,
         )
         self.journal.controller_epoch = epoch.epoch
         self.term.cause = self.journal.event("Startup")
@@ -196,6 +203,13 @@ class Room:
     async def knows_features(self, epoch: int, timeout_s: float) -> bool:
         """Always true: features need no waiting here."""
         return True
+
+    async def take_mirror(self, zxid: int) -> Mirror | None:
+        """The mirror that a test gave this node, once."""
+        mirror, self.mirror = self.mirror, None
+        if mirror is not None:
+            await mirror.finish(zxid)
+        return mirror
 
     # ---- the world around
 

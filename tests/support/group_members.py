@@ -67,7 +67,7 @@ class Members:
                 return
         errors = "\n".join(f"--- {m.name}\n{m.errors}" for m in self.members)
         assigned = {m.name: m.assigned for m in self.members}
-        raise AssertionError(f"not within {timeout_s:g} s: {what}; assigned {assigned}\n{errors}")
+        raise AssertionError(f"gave up after {timeout_s:g} s of waiting until {what}; assigned {assigned}\n{errors}")
 
     def wait_until_shared(self, partitions: int, members: list[GroupMember]) -> None:
         """Wait until these members have all partitions, each of them at least one, and none twice."""

@@ -1,14 +1,15 @@
 """Apache Kafka's command-line tools, many commands to one Java process. See KafkaTools.java."""
 
+import atexit
+import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import tempfile
+import threading
 from typing import Final, NamedTuple
 
 from tests.support import apache_kafka
 
-SOURCE = apache_kafka.SOURCES / "KafkaTools.java"
+TIMEOUT_S: Final = 120.0
 MAINS: Final = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
@@ -28,50 +29,86 @@ MAINS: Final = {
 
 
 class ToolResult(NamedTuple):
-    """The exit status of a tool, and its output."""
+    """How a tool ended."""
 
     status: int
     text: str
+    """Standard output and standard error, as they came."""
+    output: str
+    """Standard output alone."""
+    errors: str
+    """Standard error alone, and what the tool logged."""
 
 
 class KafkaTools:
-    """A Java process that runs Apache Kafka's command-line tools."""
+    """A Java process that runs Apache Kafka's command-line tools, one after the other. It ends with this process."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the Java process runs
+        self._logged = 0
+        self._process = subprocess.Popen(
+            apache_kafka.program("KafkaTools", apache_kafka.KAFKA),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        atexit.register(self._process.kill)
 
-    def ask(self, bootstrap: str, tool: str, *arguments: str, stdin_path: str = "") -> ToolResult:
-        """Run a command, with this file as its standard input, and return its status and output."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, bootstrap: str, tool: str, *arguments: str, stdin: bytes = b"") -> ToolResult:
+        """Run a tool, with these bytes as its standard input."""
         server = ("--bootstrap-server", bootstrap)
         if tool == "kafka-producer-perf-test":
             server = ("--producer-props", f"bootstrap.servers={bootstrap}")
-        stdin.write("\t".join([stdin_path, MAINS[tool], *server, *arguments]).encode() + b"\n")
-        stdin.flush()
-        head = stdout.readline().split()
-        assert head, "the tools' process has ended"
-        status, size = map(int, head)
-        return ToolResult(status, stdout.read(size).decode(errors="replace"))
+        return self.run_class(MAINS[tool], *server, *arguments, stdin=stdin)
 
     def run(self, bootstrap: str, tool: str, *arguments: str) -> str:
         """Run a command that must succeed, and return its output."""
-        said = self.ask(bootstrap, tool, *arguments)
-        assert said.status == 0, f"{tool} {' '.join(arguments)}: {said.text}"
-        return said.text
+        result = self.ask(bootstrap, tool, *arguments)
+        assert result.status == 0, f"{tool} {' '.join(arguments)}: {result.text}"
+        return result.text
+
+    def run_class(self, main: str, *arguments: str, stdin: bytes = b"", timeout_s: float = TIMEOUT_S) -> ToolResult:
+        """Run the main class of a tool. Raises AssertionError, and ends the Java process, if it takes too long."""
+        with self._lock, tempfile.NamedTemporaryFile() as words:
+            words.write(stdin)
+            words.flush()
+            deadline = threading.Timer(timeout_s, self._process.kill)
+            deadline.start()
+            try:
+                result = self._exchange([words.name if stdin else "", main, *arguments])
+            finally:
+                deadline.cancel()
+            return result._replace(errors=result.errors + self._read_log())
+
+    def _exchange(self, command: list[str]) -> ToolResult:
+        """Send a command and read its result."""
+        commands, results = self._process.stdin, self._process.stdout
+        assert commands is not None
+        assert results is not None
+        commands.write("\t".join(command).encode() + b"\n")
+        commands.flush()
+        head = results.readline().split()
+        assert head, f"the Java process ended, or was killed after its time: {' '.join(command)}\n{self._read_log()}"
+        status, *sizes = map(int, head)
+        return ToolResult(status, *(results.read(size).decode(errors="replace") for size in sizes))
+
+    def _read_log(self) -> str:
+        """Return what was logged since the last call."""
+        new = os.pread(self._log.fileno(), 1_000_000, self._logged)  # reading must not move where Java writes
+        self._logged += len(new)
+        return new.decode(errors="replace")
 
 
-@contextmanager
-def kafka_tools(log: Path) -> Iterator[KafkaTools]:
-    """`log` takes what the tools log."""
-    with open(log, "wb") as errors:
-        process = subprocess.Popen(
-            apache_kafka.java(str(SOURCE)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
-        )
-    try:
-        yield KafkaTools(process)
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait()
+_started: list[KafkaTools] = []
+
+
+def kafka_tools() -> KafkaTools:
+    """The Java process of all tests of this Python process: started once, and again if it has ended."""
+    if not (_started and _started[-1].is_running):
+        _started.append(KafkaTools())
+    return _started[-1]

@@ -8,9 +8,10 @@ from klamm.sim.zookeeper.ensemble import Ensemble, SessionRecord
 from klamm.sim.zookeeper.tree import Transaction, Tree, Znode
 from klamm.sim.zookeeper.watchers import Watchers
 from klamm.zk.acl import OPEN_ACL, Acl
-from klamm.zk.errors import SessionExpired, ZkCode, error_of
+from klamm.zk.errors import NoAuth, SessionExpired, Unimplemented, ZkCode, error_of
 from klamm.zk.jute import Stat
 from klamm.zk.operations import ChildrenResult, Create, Delete, GetResult, Op, Result, Set
+from klamm.zk.states import SessionState
 from klamm.zk.watches import WatchEvent
 
 
@@ -37,11 +38,17 @@ class MemoryEnsemble:
         """Paths that an ACL forbids to read, one by one."""
         self.unwritable: set[str] = set()
         """Paths that an ACL forbids to create, change or delete."""
+        self.refuses_subtree_watches = False
+        """As a server before 3.6."""
         self._next_session = 0x100
 
     @property
     def nodes(self) -> Mapping[str, Znode]:
         return self._tree.nodes
+
+    @property
+    def tree(self) -> Tree:
+        return self._tree
 
     @property
     def zxid(self) -> int:
@@ -91,6 +98,7 @@ class MemoryZooKeeper:
         self.session_id = session_id
         self.is_alive = True
         self.on_watch: Callable[[WatchEvent], None] = lambda _: None
+        self.on_state: Callable[[SessionState], None] = lambda _: None
         self.session_timeout_ms = 18_000
         self.server = "in memory"
         self.last_seen_zxid: int | None = None  # None: this client has seen every write
@@ -117,6 +125,16 @@ class MemoryZooKeeper:
         if not self.is_alive:
             raise SessionExpired("")
 
+    async def watch_subtree(self, path: str) -> None:
+        await self._next_pass()
+        if self.ensemble.refuses_subtree_watches:
+            raise Unimplemented(path)
+        self.ensemble.watchers.watch_subtree(path, self)
+
+    async def close(self) -> None:
+        self.ensemble.expire(self)
+        self.on_state(SessionState.CLOSED)
+
     async def get(self, path: str, watch: bool = False) -> tuple[bytes | None, Stat]:
         await self._next_pass()
         node = self._node(path)
@@ -130,6 +148,8 @@ class MemoryZooKeeper:
 
     async def exists_many(self, paths: Sequence[str], watch: bool = False) -> list[Stat | None]:
         await self._next_pass()
+        if hidden := [path for path in paths if path in self.ensemble.unreadable]:
+            raise NoAuth(hidden[0])
         for path in paths if watch else ():
             self.ensemble.watchers.watch_data(path, self)
         found = [self.ensemble.nodes.get(p) for p in paths]

@@ -29,7 +29,6 @@ def operated(directory: Path, protocol: str, *, second_directory: int | None = N
         cluster.create(TOPIC, THREE, {"min.insync.replicas": "2"})
         load = Workload(cluster.bootstrap, TOPIC, len(THREE), RATE)
         load.start()
-        with kafka_tools(directory / "tools.log") as tools:
-            yield Operator(cluster, tools, load, directory)
+        yield Operator(cluster, kafka_tools(), load, directory)
     finally:
         cluster.kill()

@@ -9,7 +9,6 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
 from klamm.client.steps import Steps
-from klamm.client.transactions import OpenTransaction, Transactions
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.clock import RealClock
 from klamm.spark.option_set import Reads
@@ -20,6 +19,7 @@ from klamm.spark.sink_commits import CommitTopic, TaskPart
 from klamm.spark.sink_options import write_options
 from klamm.spark.sink_schema import SinkColumns
 from klamm.spark.sink_task import SinkJob, TaskName, TransactionalTask, WriteName
+from klamm.spark.sink_transactions import OpenTransaction, SinkTransactions
 
 VALUES = SinkColumns(topic=None, key=None, value=0, headers=None, partition=None)
 
@@ -68,7 +68,7 @@ class SinkRun:
         """Abort the transaction of a task, as a broker does after its timeout."""
         assert part.transaction is not None
         with self._client() as brokers:
-            begin = Transactions(brokers.cluster, lambda: brokers.backoff(20)).begin
+            begin = SinkTransactions(brokers.cluster, lambda: brokers.backoff(20)).begin
             brokers.client.run(begin(part.transaction.transactional_id, 60_000))
 
     @contextmanager
@@ -80,11 +80,11 @@ class SinkRun:
         self._pool.close()
 
 
-class DyingTransactions(Transactions):
+class DyingTransactions(SinkTransactions):
     """Ends so many transactions, then the process is killed."""
 
-    def __init__(self, real: Transactions, ends: int) -> None:
-        super().__init__(real._cluster, real._backoff)
+    def __init__(self, real: SinkTransactions, ends: int) -> None:
+        super().__init__(real.cluster, real.backoff)
         self._ends = ends
 
     def end(self, transaction: OpenTransaction, *, commit: bool) -> Steps[bool]:

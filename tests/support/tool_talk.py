@@ -151,11 +151,11 @@ class _ToolSession:
 
     def _run_and_record(self, *command: str) -> None:
         tool, *arguments = command
-        status, text = self._tools.ask(self._cluster.bootstrap, tool, *arguments)
-        text = _TRACE.sub("", text)
+        result = self._tools.ask(self._cluster.bootstrap, tool, *arguments)
+        text = _TRACE.sub("", result.text)
         for node in self._cluster.nodes:
             text = text.replace(node.log_directory, "LOGS")
         for pattern, instead in _NORMAL:
             text = pattern.sub(instead, text)
         words = " ".join(a.replace(str(self._directory), "DIR") for a in arguments)
-        self.said.append(f"{tool} {words} -> {status}\n{text}")
+        self.said.append(f"{tool} {words} -> {result.status}\n{text}")

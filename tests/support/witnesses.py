@@ -7,7 +7,7 @@ from typing import Protocol, cast
 import aiokafka
 import confluent_kafka
 import kafka
-from tests.support import apache_kafka
+from tests.support.kafka_tools import kafka_tools
 from tests.support.records import Found, Sent
 
 TIMEOUT_S = 120
@@ -183,18 +183,18 @@ class JavaConsole:
 
     def send(self, bootstrap: str, topic: str, records: Sequence[Sent], codec: str, idempotent: bool) -> None:
         lines = [b"\t".join((self._headers(r), r.key or b"", self._text_or_null_marker(r.value))) for r in records]
-        done = apache_kafka.run_tool(
+        done = kafka_tools().run_class(
             "kafka.tools.ConsoleProducer",
             *("--bootstrap-server", bootstrap, "--topic", topic, "--compression-codec", codec),
             *("--request-required-acks", "all", "--producer-property", f"enable.idempotence={str(idempotent).lower()}"),
             *("--producer-property", f"max.in.flight.requests.per.connection={5 if idempotent else 1}"),
             *("--property", "parse.key=true", "--property", "parse.headers=true"),
             *("--property", f"null.marker={self._NOTHING.decode()}"),
-            words=b"".join(line + b"\n" for line in lines),
+            stdin=b"".join(line + b"\n" for line in lines),
             timeout_s=TIMEOUT_S,
         )
-        assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
-        assert b"ERROR" not in done.stderr, done.stderr.decode(errors="replace")[-2000:]
+        assert done.status == 0, done.errors[-2000:]
+        assert "ERROR" not in done.errors, done.errors[-2000:]
 
     def _text_or_null_marker(self, content: bytes | None) -> bytes:
         return content if content is not None else self._NOTHING
@@ -205,7 +205,7 @@ class JavaConsole:
 
     def read(self, bootstrap: str, topic: str, partitions: int, count: int) -> list[Found]:
         assert partitions == 1, "the console consumer reads one partition, unless it joins a group"
-        done = apache_kafka.run_tool(
+        done = kafka_tools().run_class(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             *("--bootstrap-server", bootstrap, "--topic", topic, "--partition", "0", "--offset", "earliest"),
             *("--max-messages", str(count), "--timeout-ms", str(POLL_S * 1000)),
@@ -213,8 +213,8 @@ class JavaConsole:
             *("--property", "print.timestamp=true", "--property", f"null.literal={self._NOTHING.decode()}"),
             timeout_s=TIMEOUT_S,
         )
-        assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
-        return [self._parse(0, line) for line in done.stdout.splitlines()]
+        assert done.status == 0, done.errors[-2000:]
+        return [self._parse(0, line) for line in done.output.encode().split(b"\n")[:-1]]
 
     def _parse(self, partition: int, line: bytes) -> Found:
         timestamp, offset, headers, key, value = line.split(b"\t")

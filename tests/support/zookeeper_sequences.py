@@ -102,8 +102,8 @@ class SequenceGenerator:
         opcode = dice.choices(
             (Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE, Opcode.MULTI, Opcode.GET_DATA,
              Opcode.EXISTS, Opcode.GET_CHILDREN, Opcode.GET_CHILDREN2, Opcode.MULTI_READ, Opcode.GET_ACL,
-             Opcode.SET_ACL, Opcode.SYNC, Opcode.PING),
-            (10, 20, 15, 10, 12, 12, 10, 3, 10, 4, 3, 3, 1, 0.5),
+             Opcode.SET_ACL, Opcode.SYNC, Opcode.PING, Opcode.ADD_WATCH),
+            (10, 20, 15, 10, 12, 12, 10, 3, 10, 4, 3, 3, 1, 0.5, 2),
         )[0]  # fmt: skip
         if opcode in (Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE):
             make = self._operation(opcode)
@@ -124,6 +124,9 @@ class SequenceGenerator:
             return RequestSpec(opcode, lambda root: jute.text(path(root)))
         if opcode == Opcode.PING:
             return RequestSpec(opcode, lambda root: b"")
+        if opcode == Opcode.ADD_WATCH:
+            name = self._name()
+            return RequestSpec(opcode, lambda root: requests.watch_subtree(root + name).payload[4:])
         name = self._name()  # reads of the whole root would differ by what else there is
         return RequestSpec(opcode, lambda root: jute.text(root + name) + bytes([watch]))
 

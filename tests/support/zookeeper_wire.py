@@ -184,6 +184,8 @@ class Normalizer:
                 return sorted(reader.acls()), self.stat(reader.stat())  # who asked with `auth` has no order
             case Opcode.MULTI | Opcode.MULTI_READ:
                 return self._items(reader)
+            case Opcode.ADD_WATCH:
+                return reader.int32()
             case _:
                 return None
 

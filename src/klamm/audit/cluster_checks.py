@@ -53,7 +53,10 @@ def controller_epoch(s: Snapshot) -> Iterator[SubjectFinding]:
         yield notice(kind, at, why, "nothing to do if it is higher than the controller epoch of every partition state")
     for p, state in s.states.items():
         if state.controller_epoch > s.controller_epoch:
-            why = f"the state has a higher controller epoch than {s.controller_epoch}: no controller may change it"
+            why = (
+                f"the partition state has a higher controller epoch than {s.controller_epoch}: no controller may "
+                "change it"
+            )
             yield critical("epoch gap", str(p), why, remedies.raise_controller_epoch(s))
 
 

@@ -63,5 +63,5 @@ def age(s: Snapshot, since_ms: int) -> str | None:
 
 
 def listed(brokers: Iterable[BrokerId]) -> str:
-    """Broker ids, separated by commas."""
+    """The broker ids as one text, separated by commas."""
     return ", ".join(map(str, brokers))

@@ -63,7 +63,7 @@ def leaders(s: Snapshot) -> Iterator[SubjectFinding]:
             why = f"its leader {state.leader} is not registered, and no new leader was elected"
             yield critical("no leader", str(p), why, remedies.reelect(s))
         elif assignment.replicas and state.leader not in assignment.replicas:
-            why = f"its leader {state.leader} has no replica: the controller never sends it LeaderAndIsr"
+            why = f"its leader {state.leader} is not one of its replicas: the controller never sends it LeaderAndIsr"
             yield critical("no leader", str(p), why, remedies.add_leader_to_replicas(s, p, state.leader))
 
 
@@ -104,7 +104,10 @@ def isrs(s: Snapshot) -> Iterator[SubjectFinding]:
             yield critical("ISR", str(p), why, remedies.write_valid_isr(s, p, state))
         leading = state.leader if state.leader in s.live else NO_BROKER  # `leaders` reports one that has no replica
         if non_replicas := [b for b in state.isr if b not in {*assignment.replicas, leading}]:
-            why = f"{broker_names(non_replicas)} in the ISR {'have' if len(non_replicas) > 1 else 'has'} no replica"
+            why = (
+                f"{broker_names(non_replicas)} {'are' if len(non_replicas) > 1 else 'is'} in the ISR, but not among "
+                "the replicas"
+            )
             yield warning("ISR", str(p), why, remedies.write_valid_isr(s, p, state))
         if state.recovery is LeaderRecoveryState.RECOVERING:
             why = "its leader was elected from outside the ISR and is still recovering: records may be lost"
@@ -144,7 +147,9 @@ def preferred_leaders(s: Snapshot) -> Iterator[SubjectFinding]:
     for broker, there in sorted(led.items()):
         away = there.count(False)
         if away > MAX_IMBALANCE * len(there):
-            why = f"it leads {len(there) - away:,} of the {len(there):,} partitions whose preferred leader it is"
+            why = (
+                f"it leads {len(there) - away:,} of the {len(there):,} partitions for which it is the preferred leader"
+            )
             remedy = remedies.elect_preferred(s) if broker in s.live else remedies.start([broker])
             yield notice("not preferred", f"broker {broker}", why, remedy)
 

@@ -137,9 +137,9 @@ def cancel_reassignment(s: Snapshot, topic: str) -> str:
 
 
 def first_state(s: Snapshot, p: TopicPartition) -> str:
-    """The remedy text for a partition without a state znode: how to get a first state.
+    """The remedy text for a partition without a state znode: how to create one.
 
-    It has leader epoch 0, which brokers that led or followed the partition reject.
+    A new state znode begins with leader epoch 0, which brokers that led or followed the partition before reject.
     """
     return (
         f"klamm explain {p} --zookeeper {s.connect} shows the command that restores it, if klamm's journal has the "
@@ -150,7 +150,10 @@ def first_state(s: Snapshot, p: TopicPartition) -> str:
 
 
 def add_leader_to_replicas(s: Snapshot, p: TopicPartition, leader: BrokerId) -> str:
-    """The reassignment that makes the leader a replica: it has the records, and the others copy them."""
+    """The command that reassigns a partition so that its leader is one of its replicas.
+
+    The leader has the records, and the other replicas copy them from it.
+    """
     return reassign(s, p, [*s.assignments[p].replicas, leader])
 
 
@@ -220,7 +223,10 @@ def raise_controller_epoch(s: Snapshot) -> str:
 
 
 def unset_broker_configs(s: Snapshot, broker: str, keys: Iterable[str]) -> str:
-    """The command that removes configs of a broker; only the broker itself removes them."""
+    """The remedy text that says how to remove configs of a broker.
+
+    Only the broker itself can remove them, so it must be alive.
+    """
     alive = broker in {str(b) for b in s.live}
     when = "" if alive else f"when broker {broker} is back: "
     return f"{when}{_unset_command(f'--broker {broker}', keys)}{bootstrap_option(s)}"
@@ -237,7 +243,10 @@ def _unset_command(whose: str, keys: Iterable[str]) -> str:
 
 
 def restore_topic_id(s: Snapshot, topic: str) -> str:
-    """The command that writes the topic znode with the topic id of the brokers' logs, which stands as `ID` in it."""
+    """The command that writes the topic znode with the topic id of the brokers' logs.
+
+    `ID` stands for that id in the command.
+    """
     partitions = {at.partition: a for at, a in s.assignments.items() if at.topic == topic}
     document = znodes.encode_topic(ZERO_ID, partitions).decode().replace(id_to_text(ZERO_ID), "ID")
     return set_znode(s, znodes.topic_path(topic), document)

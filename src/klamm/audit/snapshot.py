@@ -303,7 +303,7 @@ class _SnapshotReader:
             )
 
     async def read_other_znodes(self) -> None:
-        """Read the znodes that must exist, the features, and those that are only checked for being readable."""
+        """Read the znodes that must exist, the features znode, and znodes of which only the readability is checked."""
         found = self.found
         needed = await self._client.get_many(REQUIRED)
         found.missing += [path for path, r in zip(REQUIRED, needed, strict=True) if r.code is ZkCode.NO_NODE]

@@ -5,12 +5,9 @@ registers; then comes everything else. A new part is one line: `lifecycle.add(na
 close in the reverse order, so the ports close first, then the replicas, the logs, the controller and the session.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, TypeVar
-
-import structlog
+from typing import TypeVar
 
 from klamm.broker.config_changes import ConfigChanges, read_broker_configs
 from klamm.broker.config_follower import ConfigFollower
@@ -26,12 +23,11 @@ from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.features import Features
 from klamm.broker.handlers.fetch import Fetch
-from klamm.broker.identity import check_log_directories, choose_broker_id, write_pid
+from klamm.broker.identity import check_log_directories, choose_broker_id
 from klamm.broker.isr_znodes import IsrZnodes
 from klamm.broker.journal_topic import PRODUCE_TIMEOUT_S, JournalTopic
-from klamm.broker.lifecycle import BrokerState, CannotStart, Lifecycle, NodeStatus, Step
+from klamm.broker.lifecycle import Lifecycle, NodeStatus, Step
 from klamm.broker.listeners import BoundListeners, cannot_bind
-from klamm.broker.log_dir_failures import LogDirFailures
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.metrics import NodeMetrics
 from klamm.broker.metrics_endpoint import MetricsEndpoint
@@ -43,33 +39,23 @@ from klamm.broker.replica_logs import ReplicaLogs
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.broker.routes import routes
 from klamm.broker.settings import (
-    cleaner_settings,
     controller_settings,
-    log_settings,
     replication_settings,
-    scrubber_settings,
-    server_limits,
 )
 from klamm.broker.stale_topics import StaleTopics
+from klamm.broker.storage import Storage, build_storage, logs_closer
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.connection import Connection
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
-from klamm.config.topic_config import correct_topic_config
 from klamm.controller.controller import Controller
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
-from klamm.log.cleaner.cleaner import LogCleaner
-from klamm.log.errors import BadLogDirectory
-from klamm.log.manager import LogManager
 from klamm.log.registry import DirectoryFailure
-from klamm.log.repair.scrubber import LogScrubber
 from klamm.model.topic_ids import new_topic_id
-from klamm.net.server import Server
 from klamm.replication.alter_partition import SendAlterPartition
 from klamm.replication.leadership import LeadershipChange
-from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.record_repair import RecordRepair
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.world import World
@@ -78,8 +64,6 @@ from klamm.telemetry.journal_files import JournalFiles
 from klamm.telemetry.logs import LogLevels
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
-
-log = structlog.get_logger("node")
 
 
 async def assemble(
@@ -112,80 +96,6 @@ async def _read_node_context(
     return NodeContext(world, dynamic.current, dynamic, broker_id, cluster_id, sessions, status, log_levels)
 
 
-class Storage(NamedTuple):
-    """The parts of a node that exist before it is registered."""
-
-    server: Server
-    listeners: BoundListeners
-    log_dir_failures: LogDirFailures
-    logs: LogManager
-    cleaner: LogCleaner
-    scrubber: LogScrubber
-    throttles: ReplicationThrottles
-    quotas: ReplicationQuotas
-
-
-def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
-    """Create the listeners, the log manager and the throttles; they start with `lifecycle`."""
-    config, world = context.config, context.world
-    quotas = ReplicationQuotas.new(
-        _loop_time_ms, config.replication_quota_window_num, config.replication_quota_window_size_seconds
-    )
-    throttles = ReplicationThrottles(quotas, context.broker_id)
-    throttles.rates_changed(context.dynamic)
-    server = Server(world.network, server_limits(config), config.inter_broker_listener)
-    listeners = lifecycle.add("listeners", BoundListeners(server, config, world.network))
-    failures = lifecycle.add("log directory failures", LogDirFailures(context))
-
-    def on_directory_failed(failure: DirectoryFailure) -> None:
-        """Hand the failure of a log directory to the parts of the broker that act on it."""
-        failures.on_failure(failure, logs)
-
-    logs = LogManager(
-        world,
-        config.log_directories,
-        context.broker_id,
-        context.cluster_id,
-        config.given,
-        log_settings(config),
-        on_directory_failed,
-    )
-    cleaner = LogCleaner(world, logs, cleaner_settings(config))
-    scrubber = LogScrubber(world, logs, scrubber_settings(config))
-    storage = Storage(server, listeners, failures, logs, cleaner, scrubber, throttles, quotas)
-    lifecycle.add("logs", Step(lambda: _load_logs(context, storage), _logs_closer(context, logs)))
-    return storage
-
-
-async def _load_logs(context: NodeContext, storage: Storage) -> None:
-    """Open every log, with the config overrides of its topic.
-
-    A log whose partition is no longer assigned to this broker is kept until the controller sends StopReplica.
-    """
-    context.status.state = BrokerState.RECOVERY
-    store = context.store()
-    overrides, unreadable = await store.read_topic_configs(await store.list_topics())
-    for topic, reason in unreadable.items():
-        log.error(
-            "topic config ignored; the broker's defaults are used",
-            topic=topic,
-            reason=reason,
-            action=correct_topic_config(topic),
-        )
-    for topic, own in overrides.items():
-        storage.throttles.topic_changed(topic, own)
-    try:
-        await storage.logs.load(overrides)
-    except BadLogDirectory as error:
-        raise CannotStart(str(error)) from error
-    write_pid(context.world.disk, storage.logs.live_directories[0], context.world.process_id)
-
-
-def _logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitable[None]]:
-    """A coroutine function that closes all logs at the stop."""
-    return lambda: logs.close(context.status.broker_epoch)
-
-
 def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Parts:
     """Create all parts that run while the broker is registered, without starting them."""
     config, logs, throttles = context.config, storage.logs, storage.throttles
@@ -196,7 +106,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     lifecycle.add("metadata cache", Step(lambda: _fill_metadata_cache(context, cache)))
     features = _add_follower(context, lifecycle, "features", Features(context.store, on_error))
     controller = _build_controller(context, journal, registration, features, lifecycle)
-    lifecycle.add("log housekeeping", Step(logs.start, _logs_closer(context, logs)))
+    lifecycle.add("log housekeeping", Step(logs.start, logs_closer(context, logs)))
     cleaner = lifecycle.add("log cleaner", storage.cleaner)
     channel = _build_controller_channel(context, cache, throttles, on_error, lifecycle)
     replica_logs = ReplicaLogs(logs, context.store, throttles.topic_changed)
@@ -492,8 +402,3 @@ async def _open_metrics_endpoint(endpoint: MetricsEndpoint, config: NodeConfig) 
         await endpoint.open(host, port)
     except OSError as error:
         raise cannot_bind(host, port, error, config.where("klamm.metrics.port")) from error
-
-
-def _loop_time_ms() -> float:
-    """Return the time of the running event loop's clock in milliseconds."""
-    return asyncio.get_running_loop().time() * 1000

@@ -240,7 +240,7 @@ def apply_changes(stored: Mapping[str, str], changes: Sequence[Change], kind: in
         if change.operation == Operation.DELETE:
             found.pop(change.name, None)
             continue
-        assert change.value is not None, "check_request lets no null value in"
+        assert change.value is not None, "check_request refuses null values"
         if change.operation == Operation.SET:
             found[change.name] = change.value
             continue

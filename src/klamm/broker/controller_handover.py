@@ -61,5 +61,5 @@ class ControllerHandover(ZnodeFollower):
         if request.zxid != self._last_zxid:
             self._last_zxid = request.zxid
             taken = await self._candidate.become_controller(request.epoch)
-            log.info("controller handover requested", epoch=request.epoch, became_controller=taken)
+            log.info("handled a request to make this node the controller", epoch=request.epoch, became_controller=taken)
         await store.remove_handover_request(request.version)

@@ -39,6 +39,11 @@ class CrashGuard:
         """How many guards were started."""
 
     @property
+    def watched(self) -> list[int]:
+        """The ids of the sessions that a guard closes after a crash."""
+        return list(self._sessions)
+
+    @property
     def is_running(self) -> bool:
         """Whether a guard runs."""
         return self._guard is not None
@@ -73,7 +78,7 @@ class CrashGuard:
         self._tell(lambda guard: guard.watch(session))
 
     def forget(self, session_id: int) -> None:
-        """The session has ended."""
+        """Tell the guard that this session has ended, so that it does not close it any more."""
         if self._sessions.pop(session_id, None) is not None:
             self._tell(lambda guard: guard.forget(session_id))
 
@@ -85,7 +90,7 @@ class CrashGuard:
             await store.begin_process_record(broker)
         except NoAuth as error:
             log.warning(
-                "how this process ends will not be recorded",
+                "cannot prepare the record in ZooKeeper of how this process ends: the end will not be recorded",
                 reason=str(error),
                 action="Let klamm create, write and delete /klamm and what is below it (setAcl).",
             )

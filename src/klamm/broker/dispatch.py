@@ -110,7 +110,7 @@ class Dispatcher:
                 ) from None
         elif api_key is not ApiKey.API_VERSIONS:
             raise CloseConnection(
-                f"the client sent {api_key.name} v{request.version}, this node offers versions "
+                f"the client sent {api_key.name} v{request.version}, but this node offers versions "
                 f"{route.offered.min_version} to {route.offered.max_version}. {_UPGRADE}"
             )
         timer = self.times[header.api_key]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from klamm.model.errors import ErrorCode
 from klamm.wire import messages as m
-from klamm.wire.api import ApiKey
+from klamm.wire.api import ApiKey, api
 
 Build = Callable[[Any, int, ErrorCode], Any]
 """(request message, version, error) -> response message."""
@@ -28,7 +28,8 @@ _ADD_PARTITIONS_OF_BROKERS: Final = 4
 
 def error_response(api_key: ApiKey, message: Any, version: int, error: ErrorCode) -> Any:
     """The response that carries `error` for the whole request; None where the request expects no response."""
-    return _BUILD[api_key](message, version, error)
+    build = _BUILD.get(api_key)
+    return api(api_key).response(error_code=error) if build is None else build(message, version, error)
 
 
 def _produce_error(message: m.ProduceRequest, version: int, error: ErrorCode) -> m.ProduceResponse | None:
@@ -395,11 +396,6 @@ def _describe_producers_error(
     )
 
 
-def _build_with_code(response: Callable[..., Any]) -> Build:
-    """A builder for a response that has one error code for the whole request."""
-    return lambda message, version, error: response(error_code=error)
-
-
 _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.PRODUCE: _produce_error,
     ApiKey.FETCH: _fetch_error,
@@ -407,18 +403,11 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.METADATA: _metadata_error,
     ApiKey.LEADER_AND_ISR: _leader_and_isr_error,
     ApiKey.STOP_REPLICA: _stop_replica_error,
-    ApiKey.UPDATE_METADATA: _build_with_code(m.UpdateMetadataResponse),
-    ApiKey.CONTROLLED_SHUTDOWN: _build_with_code(m.ControlledShutdownResponse),
     ApiKey.OFFSET_COMMIT: _offset_commit_error,
     ApiKey.OFFSET_FETCH: _offset_fetch_error,
     ApiKey.FIND_COORDINATOR: _find_coordinator_error,
     ApiKey.JOIN_GROUP: _join_group_error,
-    ApiKey.HEARTBEAT: _build_with_code(m.HeartbeatResponse),
-    ApiKey.LEAVE_GROUP: _build_with_code(m.LeaveGroupResponse),
-    ApiKey.SYNC_GROUP: _build_with_code(m.SyncGroupResponse),
     ApiKey.DESCRIBE_GROUPS: _describe_groups_error,
-    ApiKey.LIST_GROUPS: _build_with_code(m.ListGroupsResponse),
-    ApiKey.API_VERSIONS: _build_with_code(m.ApiVersionsResponse),
     ApiKey.CREATE_TOPICS: _create_topics_error,
     ApiKey.DELETE_TOPICS: _delete_topics_error,
     ApiKey.DELETE_RECORDS: _delete_records_error,
@@ -427,27 +416,17 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.DESCRIBE_CONFIGS: _describe_configs_error,
     ApiKey.ALTER_CONFIGS: _alter_configs_error,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs_error,
-    ApiKey.DESCRIBE_LOG_DIRS: _build_with_code(m.DescribeLogDirsResponse),
     ApiKey.CREATE_PARTITIONS: _create_partitions_error,
     ApiKey.DELETE_GROUPS: _delete_groups_error,
     ApiKey.ELECT_LEADERS: _elect_leaders_error,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs_error,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments_error,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments_error,
-    ApiKey.ALTER_PARTITION: _build_with_code(m.AlterPartitionResponse),
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn_error,
-    ApiKey.ADD_OFFSETS_TO_TXN: _build_with_code(m.AddOffsetsToTxnResponse),
-    ApiKey.END_TXN: _build_with_code(m.EndTxnResponse),
     ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit_error,
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions_error,
-    ApiKey.LIST_TRANSACTIONS: _build_with_code(m.ListTransactionsResponse),
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers_error,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers_error,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: _build_with_code(m.ConsumerGroupHeartbeatResponse),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe_error,
-    ApiKey.OFFSET_DELETE: _build_with_code(m.OffsetDeleteResponse),
-    ApiKey.ENVELOPE: _build_with_code(m.EnvelopeResponse),
-    ApiKey.UPDATE_FEATURES: _build_with_code(m.UpdateFeaturesResponse),
-    ApiKey.DESCRIBE_CLUSTER: _build_with_code(m.DescribeClusterResponse),
-    ApiKey.ALLOCATE_PRODUCER_IDS: _build_with_code(m.AllocateProducerIdsResponse),
 }
+"""APIs whose response needs more than `error_code` at its top; all others get just that."""

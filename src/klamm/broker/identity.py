@@ -35,7 +35,12 @@ def check_log_directories(disk: Disk, config: NodeConfig) -> None:
             disk.list_directory(directory)
         except OSError as failure:
             failures.append((directory, failure))
-            log.error("log directory cannot be used", directory=directory, reason=reason_of(failure))
+            log.error(
+                "log directory cannot be used",
+                directory=directory,
+                reason=reason_of(failure),
+                action="Repair the directory or its permissions, and restart the node.",
+            )
     if len(failures) == len(config.log_directories):
         directory, error = failures[0]
         raise CannotStart(

@@ -90,7 +90,7 @@ class IsrZnodes:
             written = await self._write_or_confirm(asked)
         except (BadVersion, NoNode) as error:
             log.info(
-                "ISR change not written: the state znode changed or is gone",
+                "ISR change was not written to ZooKeeper: the partition's state znode changed or is gone",
                 partition=str(asked.partition),
                 reason=str(error),
             )

@@ -182,7 +182,10 @@ class JournalTopic:
             self._batch_bytes = min(BATCH_BYTES, 2 * self._batch_bytes)
 
     async def _produce_halves(self, lines: list[bytes]) -> None:
-        """Produce each half. A single line beyond `max.message.bytes` is left out of the topic; the files have it."""
+        """Produce a batch that was too large as two halves.
+
+        A single line beyond `max.message.bytes` is left out of the topic; only the journal files have it.
+        """
         self._batch_bytes = max(1, self._batch_bytes // 2)
         if len(lines) == 1:
             log.warning(

@@ -39,7 +39,7 @@ class LoggerAdmin:
         if change.operation == Operation.DELETE:
             self._levels.unset(change.name)
         else:
-            assert change.value is not None, "check_request lets no null value in"
+            assert change.value is not None, "check_request refuses null values"
             self._levels.set(change.name, change.value)
         log.warning("log level changed", logger=change.name, to=self._levels.all()[change.name])
 

@@ -119,7 +119,7 @@ class MetadataCache:
         return list(wait.left)
 
     def _stop_waiting(self, topic: str, wait: "_Wait") -> None:
-        """Remove a wait from the topic's list."""
+        """Remove a caller that waits for a condition of the topic."""
         waiting = self._waiting.get(topic, [])
         if wait in waiting:
             waiting.remove(wait)
@@ -226,7 +226,7 @@ class _Wait:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def check_topics(self, topics: Iterable[str]) -> None:
-        """Check these topics; complete the wait once none is left."""
+        """Check the conditions of these topics; the wait ends once the conditions of all its topics have been true."""
         for topic in topics:
             if topic in self.left and self.left[topic]():
                 del self.left[topic]

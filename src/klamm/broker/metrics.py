@@ -84,7 +84,7 @@ class NodeMetrics:
             yield Reading("klamm_transactions", count, (state,))
 
     def _node_readings(self) -> Iterator[Reading]:
-        """The metrics of all other parts."""
+        """Yield the metrics of the node's other parts, such as requests, ZooKeeper sessions and the journal."""
         yield Reading("kafka_server_kafkaserver_brokerstate", int(self._status.state))
         topics = "kafka_server_brokertopicmetrics_"
         yield Reading(f"{topics}bytesin", self._replicas.counts.bytes_in)

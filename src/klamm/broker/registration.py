@@ -44,7 +44,9 @@ class Registration:
         except BrokerIdTaken as taken:
             timeout_s = store.session_timeout_ms / 1000 + _REGISTRATION_GRACE_S
             log.info(
-                "waiting for the ZooKeeper session of an earlier process to end", up_to_s=timeout_s, reason=str(taken)
+                "registration waits until the ZooKeeper session of an earlier process of this broker ends",
+                up_to_s=timeout_s,
+                reason=str(taken),
             )
         try:
             self._context.status.broker_epoch = await self._registrar.register_when_free(
@@ -82,7 +84,7 @@ class Registration:
         self.on_registered(store.session_id)
 
     async def _check_addresses(self, store: Store) -> None:
-        """Raise CannotStart where another broker advertises the same address: clients could not tell them apart."""
+        """Raise CannotStart where another broker advertises the same address, since clients would confuse the two."""
         registered = [r.broker for r in (await store.read_brokers()).brokers.values()]
         if (problem := _shared_address(self._broker, registered)) is not None:
             config = self._context.config

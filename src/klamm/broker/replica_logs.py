@@ -59,7 +59,7 @@ class ReplicaLogs:
             changed.update(topics)
 
     def _update_configs(self, configs: Mapping[str, TopicConfig | KlammError]) -> None:
-        """Apply valid topic configs to existing logs."""
+        """Apply the topic configs that are valid to the existing logs of these topics."""
         self._logs.update_topic_configs({t: c for t, c in configs.items() if isinstance(c, TopicConfig)})
 
     async def _get_or_create(

@@ -92,7 +92,7 @@ def routes(parts: Parts) -> list[Route]:
 
 
 def _record_routes(parts: Parts) -> list[Route]:
-    """Records are produced, fetched and deleted; offsets and leader epochs are looked up."""
+    """The routes of the APIs that produce, fetch and delete records, and look up offsets and leader epochs."""
     cache, replicas = parts.cache, parts.replicas
     return [
         Route(PRODUCE, Produce(cache, replicas, parts.verification).handle, is_hot=True, ends_with_client=True),
@@ -104,7 +104,7 @@ def _record_routes(parts: Parts) -> list[Route]:
 
 
 def _metadata_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
-    """Topics and brokers are described."""
+    """The routes of the APIs that describe topics and brokers."""
     context, cache = parts.context, parts.cache
     creates = context.config.auto_create_topics_enable
     metadata = Metadata(cache, context.cluster_id, creation, creates, context.world.make_slices)
@@ -115,7 +115,7 @@ def _metadata_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
 
 
 def _topic_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
-    """Topics are created, enlarged and deleted; leaders are elected and replicas reassigned."""
+    """The routes of the APIs that create, enlarge and delete topics, elect leaders and reassign replicas."""
     context, cache, controller = parts.context, parts.cache, parts.controller
     config, dynamic = context.config, context.dynamic
     growth = TopicGrowth(cache, context.store, config.klamm_controller_only_brokers)
@@ -131,7 +131,7 @@ def _topic_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
 
 
 def _group_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
-    """Coordinators are found; consumer groups and their offsets."""
+    """The routes of the APIs that find coordinators and serve consumer groups and their offsets."""
     context, cache, groups = parts.context, parts.cache, parts.groups
     allows_static = allows_static_members(context.config)
     members = GroupMembers(groups, allows_static=allows_static)
@@ -163,7 +163,7 @@ def _group_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
 
 
 def _transaction_routes(parts: Parts) -> list[Route]:
-    """Transactions of producers, and the markers that end them."""
+    """The routes of the APIs for producers' transactions, and for the markers that end them."""
     context, cache, groups = parts.context, parts.cache, parts.groups
     clock = context.world.clock
     timeout_ms = context.config.request_timeout_ms
@@ -184,7 +184,7 @@ def _transaction_routes(parts: Parts) -> list[Route]:
 
 
 def _config_routes(parts: Parts) -> list[Route]:
-    """Configs and features are described and changed."""
+    """The routes of the APIs that describe and change configs and features."""
     context, cache = parts.context, parts.cache
     broker_id, dynamic, log_levels = context.broker_id, context.dynamic, context.log_levels
 
@@ -204,7 +204,7 @@ def _config_routes(parts: Parts) -> list[Route]:
 
 
 def _log_dir_routes(parts: Parts) -> list[Route]:
-    """Log directories are described, and replicas move between them."""
+    """The routes of the APIs that describe log directories and move replicas between them."""
     return [
         Route(ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirs(parts.replicas).handle),
         Route(DESCRIBE_LOG_DIRS, DescribeLogDirs(parts.logs, parts.context.world.disk).handle),
@@ -212,7 +212,7 @@ def _log_dir_routes(parts: Parts) -> list[Route]:
 
 
 def _control_routes(parts: Parts) -> list[Route]:
-    """What the controller asks of brokers, and brokers of the controller."""
+    """The routes of the APIs that the controller calls on brokers, and that brokers call on the controller."""
     control = Control(parts.cache, parts.replicas, parts.throttles.topic_deleted, parts.groups.on_partitions_deleted)
     controller = ControllerApis(parts.controller)
     return [

@@ -97,7 +97,7 @@ class ZnodeFollower:
             try:
                 await self._read()
             except KlammError as error:
-                log.warning(f"cannot read {self._what}; retrying", reason=str(error))
+                log.warning(f"cannot read {self._what} from ZooKeeper; retrying", reason=str(error))
                 await asyncio.sleep(RETRY_BACKOFF_S)
                 self._may_be_new.set()
             except Exception as error:  # later changes must be followed in any case

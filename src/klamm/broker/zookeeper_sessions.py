@@ -69,7 +69,7 @@ class ZooKeeperSessions:
     def store(self) -> Store:
         """The store of the newest session. Raises SessionExpired before `start`; requests raise it after an expiry."""
         if self._client is None:
-            raise SessionExpired("", "there is no ZooKeeper session yet")
+            raise SessionExpired("", "this node has no ZooKeeper session yet")
         return Store(self._client)
 
     def add_listener(self, listener: SessionListener) -> None:
@@ -88,24 +88,38 @@ class ZooKeeperSessions:
         return self.store
 
     async def close(self) -> None:
-        """End the session, and with it this broker's registration."""
+        """End the session, and with it this broker's registration. Where no server answers, the guard does it."""
         self._closed = True
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
         if self._client is not None:
             await self._client.close()
-            self.guard.forget(self._client.session_id)
+            if self._client.is_close_confirmed:
+                self.guard.forget(self._client.session_id)
 
-    async def _connect(self, timeout_s: float) -> ZooKeeper:
-        """Open a session within this time."""
-        client = ZooKeeper(
+    async def open_mirror_session(self) -> ZooKeeper:
+        """Open another session, for reads and notices only. Raises ZkError; its owner closes it.
+
+        It holds no ephemeral znodes, therefore the crash guard need not know it.
+        """
+        client = self._new_client()
+        await client.connect(self._config.zookeeper_session_timeout_ms / 1000)
+        return client
+
+    def _new_client(self) -> ZooKeeper:
+        """Create a client with the node's settings."""
+        return ZooKeeper(
             self._world,
             self._config.zookeeper_hosts,
             self._config.zookeeper_session_timeout_ms,
             self._config.zookeeper_chroot,
             max_in_flight=self._config.zookeeper_max_in_flight_requests,
         )
+
+    async def _connect(self, timeout_s: float) -> ZooKeeper:
+        """Open a session within this time."""
+        client = self._new_client()
         client.on_state = lambda state: self._on_state(client, state)
         client.on_watch = self._on_watch
         client.on_latency_ms(self.latency.observe)

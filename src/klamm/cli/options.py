@@ -10,14 +10,17 @@ from klamm.model.errors import UsageError
 BOOTSTRAP_VARIABLE = "KLAMM_BOOTSTRAP_SERVER"
 
 Override = Annotated[
-    list[str] | None, typer.Option("--override", help="KEY=VALUE that replaces server.properties; repeatable")
+    list[str] | None, typer.Option("--override", help="KEY=VALUE that overrides server.properties; repeatable")
 ]
 Data = Annotated[str, typer.Option("--data", help="data directory of `klamm up`")]
-Ensemble = Annotated[str, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of the cluster")]
+Ensemble = Annotated[str, typer.Option("--zookeeper", help="ZooKeeper of the cluster: HOST:PORT[,HOST:PORT][/chroot]")]
 ConnectTimeout = Annotated[float, typer.Option("--timeout", help="seconds to wait for ZooKeeper")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 Auth = Annotated[
-    list[str] | None, typer.Option("--auth", help="SCHEME:CREDENTIALS, for example digest:kafka:secret; repeatable")
+    list[str] | None,
+    typer.Option(
+        "--auth", help="ZooKeeper credentials as SCHEME:CREDENTIALS, for example digest:kafka:secret; repeatable"
+    ),
 ]
 Bootstrap = Annotated[
     str,

@@ -27,7 +27,7 @@ def parse_time(option: str, text: str) -> int:
         time = datetime.fromisoformat(text if "-" in text else "")
     except ValueError:
         raise UsageError(
-            f"{option} {text!r} is no time. Give YYYY-MM-DDTHH:MM[:SS.sss][Z], for example 2026-01-31T08:00Z, or "
+            f"{option} {text!r} is not a time. Give YYYY-MM-DDTHH:MM[:SS.sss][Z], for example 2026-01-31T08:00Z, or "
             "milliseconds since 1970."
         ) from None
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
@@ -37,5 +37,5 @@ def parse_duration(option: str, text: str) -> int:
     """The ms of a duration like `10m`, `1h30m`, `7d`, or in ISO 8601 like `PT10M`. Raises UsageError."""
     match = _ISO.fullmatch(text) or _SHORT.fullmatch(text)
     if match is None or not any(match.groups()):
-        raise UsageError(f"{option} {text!r} is no duration. Give for example 10m, 1h30m, 7d, P7D or PT1H30M.")
+        raise UsageError(f"{option} {text!r} is not a duration. Give for example 10m, 1h30m, 7d, P7D or PT1H30M.")
     return round(sum(float(match[unit] or 0) * factor for unit, factor in _SECONDS.items()) * 1000)

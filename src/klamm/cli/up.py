@@ -17,7 +17,9 @@ _POLL_S: Final = 0.5
 def up(options: ClusterOptions) -> int:
     """Run until a stop signal; returns the exit status. Raises KlammError when it cannot start."""
     if options.node_count < 1:
-        raise CannotStart(f"--nodes {options.node_count} is not possible: a cluster has at least one node.")
+        raise CannotStart(
+            f"--nodes {options.node_count} is not valid: a cluster needs at least one node. Give 1 or more."
+        )
     with ExitStack() as stack:
         stack.enter_context(interrupted_by_stop_signals())
         try:
@@ -61,6 +63,9 @@ def _watch_processes(cluster: LocalCluster) -> None:
                 print_error(node.exit_report())
         running = [node for node in running if node.is_running]
         if cluster.zookeeper is not None and not cluster.zookeeper.is_running:
-            print_error(f"ZooKeeper ended: stopping. See its log {join(cluster.zookeeper.directory, 'zookeeper.log')}.")
+            print_error(
+                "ZooKeeper has ended, so the cluster is stopped. See the log of ZooKeeper, "
+                f"{join(cluster.zookeeper.directory, 'zookeeper.log')}."
+            )
             return
-    print_error("No node is running any more: stopping. See the logs of the nodes.")
+    print_error("All nodes have ended, so the cluster is stopped. See the logs of the nodes.")

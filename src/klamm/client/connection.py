@@ -99,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises ConnectionLost, UnsupportedVersion.
         """
-        assert self._versions is not None, f"{self.peer}: negotiate first"
+        assert self._versions is not None, f"{self.peer}: no request can be sent before negotiate"
         version = self._versions.agreed_version(request)
         return await self.send(request.key, version, request.body(version), timeout_s)
 
@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         Brokers execute the requests of a connection in order: the response to a following ApiVersions shows it.
         Raises ConnectionLost, UnsupportedVersion.
         """
-        assert self._versions is not None, f"{self.peer}: negotiate first"
+        assert self._versions is not None, f"{self.peer}: no request can be sent before negotiate"
         version = self._versions.agreed_version(request)
         transport = self._open_transport()
         self._write(transport, self._protocol.encode_unanswered(request.key, version, request.body(version)))

@@ -175,7 +175,7 @@ class GroupMember:
         return assignment
 
     def _assign(self, joined: JoinGroupResponse, backoff: Backoff) -> Steps[list[SyncGroupRequestAssignment]]:
-        """Decide as leader what each member reads."""
+        """As leader of the group, decide which partitions each member reads."""
         members = sorted(joined.members, key=_in_kafkas_order)
         topics = {member.member_id: _subscribed_topics(member) for member in members}
         self._counts = yield from self._partition_counts(
@@ -251,13 +251,13 @@ class GroupMember:
             raise RequestRefused(f"group {self.settings.group_id}", code)
 
     def _forget_membership(self) -> None:
-        """Join as a new member next time."""
+        """Forget member id and generation, so that the next join is that of a new member."""
         self.membership = Membership(instance_id=self.settings.instance_id)
         self.assigned = ()
         self.is_leader = False
 
     def _ask(self, request: Request, backoff: Backoff) -> Steps[Any]:
-        """Ask the group's coordinator, wherever it is now."""
+        """Send the request to the group's coordinator, wherever that is now, and return the response."""
         timeout_s = None
         if request.key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
             timeout_s = self.settings.rebalance_timeout_ms / 1000 + _BEYOND_REBALANCE_S
@@ -313,13 +313,13 @@ def _in_kafkas_order(member: JoinGroupResponseMember) -> tuple[bool, str]:
 
 
 def _encoded_subscription(topics: Sequence[str]) -> bytes:
-    """What a consumer tells the group's leader: the topics that it wants."""
+    """Encode the topics that this consumer subscribes to, as JoinGroup passes them to the group's leader."""
     message = ConsumerProtocolSubscription(topics=tuple(sorted(topics)))
     return _VERSION.pack(_SUBSCRIPTION_VERSION) + message.encode(_SUBSCRIPTION_VERSION)
 
 
 def _subscribed_topics(member: JoinGroupResponseMember) -> tuple[str, ...]:
-    """The topics that a member subscribes to. Raises KlammError where it does not say so in the consumers' form."""
+    """The topics that a member subscribes to. Raises KlammError where its metadata is not a consumer's subscription."""
     try:
         return ConsumerProtocolSubscription.decode(member.metadata, 0, _VERSION.size).topics
     except WireError as error:
@@ -335,7 +335,7 @@ def encoded_assignment(partitions: Collection[TopicPartition]) -> bytes:
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions of a consumer's assignment; empty where it has none, or keeps another form."""
+    """The partitions of a consumer's assignment; empty where it has none, or is not in the consumers' format."""
     try:
         read = ConsumerProtocolAssignment.decode(assignment, 0, _VERSION.size)
     except WireError:

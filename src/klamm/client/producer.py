@@ -63,17 +63,17 @@ class _Batch:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it is being sent, or its sequence is assigned: no record can be added."""
+        """Whether no record can be added any more: the batch is being sent, or has its sequence number."""
         return self.encoded is not None or self.sequence != NO_SEQUENCE
 
     def append(self, record: NewRecord, name: str, size: int) -> None:
-        """Add a record."""
+        """Add a record of `size` bytes; `name` says in error messages which record it is."""
         self.records.append(record)
         self.names.append(name)
         self.size += size
 
     def halves(self) -> "list[_Batch]":
-        """The same records in two batches."""
+        """Return two batches with half of the records each, in order."""
         found: list[_Batch] = []
         for part in (slice(None, len(self.records) // 2), slice(len(self.records) // 2, None)):
             half = _Batch()
@@ -139,7 +139,7 @@ class Producer:
         await self._wait_for(0)
 
     async def _wait_for(self, most_buffered: int) -> None:
-        """Wait until at most so many bytes are queued."""
+        """Wait until at most `most_buffered` bytes are queued."""
         while self._error is None and self._buffered > most_buffered:
             self._progress.clear()
             await self._progress.wait()
@@ -178,7 +178,9 @@ class Producer:
             if partition in found:
                 self._on_answer(partition, batch, found[partition])
             else:
-                self._sender.retry(partition, RetriableError(f"{partition}: the Produce response does not have it"))
+                self._sender.retry(
+                    partition, RetriableError(f"{partition}: the Produce response does not contain this partition")
+                )
 
     async def _send_without_acks(
         self, address: Address, request: Request, first: Mapping[TopicPartition, _Batch]
@@ -213,7 +215,10 @@ class Producer:
         return batch.encoded
 
     def _on_answer(self, partition: TopicPartition, batch: _Batch, answer: PartitionProduceResponse) -> None:
-        """Finish, repeat or split a batch. Raises DeliveryFailed where none of them can help."""
+        """Handle the broker's answer to a batch: remove, repeat or split the batch.
+
+        Raises DeliveryFailed for a final error.
+        """
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._on_delivered(partition, batch)

@@ -77,7 +77,7 @@ class ClientProtocol(Generic[Sent]):
         number: int = _CORRELATION.unpack_from(frame)[0]
         if number != sent.correlation_id:
             raise ConnectionLost(
-                f"{self.peer}: a response with correlation id {number} came, expected is {sent.correlation_id}"
+                f"{self.peer}: a response with correlation id {number} came, but {sent.correlation_id} was expected"
             )
         return self._in_flight.popleft()
 

@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from klamm.wire.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from klamm.wire.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, Buffer
+from klamm.wire.records.build import ControlType, end_marker_of
 
 
 class Aborted(NamedTuple):
@@ -33,3 +34,9 @@ class AbortedTransactions:
                 self._open.discard(producer_id)
             return False
         return bool(attributes & TRANSACTIONAL_BIT) and producer_id in self._open
+
+
+def is_abort_marker(buffer: Buffer, header: BatchHeader) -> bool:
+    """Whether a control batch is the abort marker of its transaction. Raises CorruptRecords."""
+    marker = end_marker_of(buffer, header)
+    return marker is not None and marker.type is ControlType.ABORT

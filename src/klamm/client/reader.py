@@ -76,11 +76,11 @@ class LogReader:
         self._main: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to fetch."""
+        """Start the task that fetches the partitions."""
         self._main = asyncio.get_running_loop().create_task(self._run(), name="log-reader")
 
     async def close(self) -> None:
-        """Stop fetching; what was not taken is dropped."""
+        """Stop fetching; results that were not taken yet are dropped."""
         if self._main is not None:
             self._main.cancel()
             await asyncio.gather(self._main, return_exceptions=True)
@@ -121,7 +121,9 @@ class LogReader:
             return
         for partition, position in offsets.items():
             if partition not in found:
-                self._fetches.retry(partition, RetriableError(f"{partition}: the Fetch response does not have it"))
+                self._fetches.retry(
+                    partition, RetriableError(f"{partition}: the Fetch response does not contain this partition")
+                )
             elif partition in self._positions:
                 await self._on_data(partition, position, found[partition])
 
@@ -146,15 +148,18 @@ class LogReader:
         try:
             *_, last = [None, *batches(records)]
         except CorruptRecords as error:
-            raise CorruptRecords(f"{partition}, answer to a fetch from offset {position}: {error}") from error
+            raise CorruptRecords(
+                f"{partition}: the answer to a fetch from offset {position} cannot be decoded: {error}"
+            ) from error
         if last is None and records:
             raise CorruptRecords(
-                f"{partition}: the answer to a fetch from offset {position} has {len(records)} bytes and no whole batch"
+                f"{partition}: the answer to a fetch from offset {position} has {len(records)} bytes, but no "
+                "complete batch"
             )
         return position if last is None else max(position, last.next_offset)
 
     async def _on_out_of_range(self, partition: TopicPartition, position: int) -> None:
-        """Go on at the log start, or at the log end where the log has become shorter, and report the gap."""
+        """After OFFSET_OUT_OF_RANGE, continue at the log start, or at the log end if that is lower; report the gap."""
         backoff = Backoff(asyncio.get_running_loop().time, self._timeout_s)
         start = (await self._client.run(list_offsets(self._cluster, {partition: EARLIEST}, backoff)))[partition]
         end = (await self._client.run(list_offsets(self._cluster, {partition: LATEST}, backoff)))[partition]

@@ -33,10 +33,15 @@ _SAYS_LOG_START: Final = 5
 
 
 def produce_request(
-    partition: TopicPartition, batch: bytes, timeout_s: float, acks: int = ALL_IN_SYNC, newest: int = 11
+    partition: TopicPartition,
+    batch: bytes,
+    timeout_s: float,
+    acks: int = ALL_IN_SYNC,
+    newest: int = 11,
+    transactional_id: str | None = None,
 ) -> Request:
     """A Produce request with one batch for one partition, in a version up to `newest`."""
-    return produce_many_request({partition: batch}, timeout_s, acks, newest)
+    return produce_many_request({partition: batch}, timeout_s, acks, newest, transactional_id)
 
 
 def produce_many_request(
@@ -46,7 +51,10 @@ def produce_many_request(
     newest: int = 11,
     transactional_id: str | None = None,
 ) -> Request:
-    """A Produce request with one batch for each of these partitions of one leader."""
+    """A Produce request with one batch for each of these partitions of one leader.
+
+    `transactional_id`: whose transaction all batches are part of.
+    """
     by_topic: defaultdict[str, list[PartitionProduceData]] = defaultdict(list)
     for partition, batch in batches.items():
         by_topic[partition.topic].append(PartitionProduceData(partition.partition, batch))
@@ -157,7 +165,7 @@ def partition_data_of(
             f"{partition}: the Fetch response has {len(found)} partitions of this topic, none of them is the "
             "requested one"
             if len(found) == 1
-            else f"{partition}: the Fetch response has {len(found)} partitions of this topic, expected is one"
+            else f"{partition}: the Fetch response has {len(found)} partitions of this topic, but one was expected"
         )
     answer: FetchResponsePartitionData = found[0]
     return answer

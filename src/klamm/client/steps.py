@@ -61,7 +61,10 @@ class Running(Generic[T]):
 
 
 def one_step(step: Ask) -> Steps[Any]:
-    """One request as steps: the driver notes for the metadata that a broker answered, or that a connection is lost."""
+    """The steps of a single request.
+
+    The driver records in the metadata whether the broker answered or the connection was lost.
+    """
     return (yield step)
 
 

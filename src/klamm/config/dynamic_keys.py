@@ -135,7 +135,7 @@ def needs_listener(name: str) -> bool:
 
 
 def synonyms(name: str) -> tuple[str, ...]:
-    """The key and its synonyms, the strongest first."""
+    """The key and its synonyms, in the order of their precedence."""
     if name == "log.flush.interval.ms":  # the scheduler's interval is its default, not the other way round
         return (name, "log.flush.scheduler.interval.ms")
     if is_for_one_listener(name):

@@ -38,7 +38,7 @@ def parse_listeners(text: str, protocols: Mapping[str, SecurityProtocol]) -> tup
             raise ValueError(f"listener.security.protocol.map names no protocol for the listener {name}")
         port = int(match[4])
         if not 0 <= port <= 65535:
-            raise ValueError(f"port {port} does not exist: 0 to 65535")
+            raise ValueError(f"port {port} is not valid: write a number from 0 to 65535")
         found.append(Endpoint(name, protocols[name], match[2] or match[3] or "", port))
     names = [e.listener for e in found]
     if len(set(names)) != len(names):

@@ -34,6 +34,8 @@ class Partition:
     """The partition state that a batch of LeaderAndIsr requests shares between brokers; None outside such a batch."""
     is_imbalanced: bool = False
     """Counted in `ControllerContext.imbalanced_count`."""
+    written_at: int = 0
+    """The zxid at which the state was written that this controller read first."""
 
     @property
     def replicas(self) -> tuple[BrokerId, ...]:
@@ -87,15 +89,18 @@ Partitions = dict[Partition, None]  # an ordered set
 
 
 class TransitionObserver(Protocol):
-    """Is notified of every state that a partition or a replica enters."""
+    """Is notified of every state that a partition or a replica enters, and when a new term has read the context."""
+
+    def on_context_read(self, since: int) -> None:
+        """The context has brokers, topics and partition states as of the zxid `since` or later; nothing is decided."""
 
     def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
-        """The state of the partition changed from `before` to `after`."""
+        """Take note that the state of the partition changed from `before` to `after`: called after each change."""
 
     def on_replica_transition(
         self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
     ) -> None:
-        """The state of the partition's replica on the broker changed from `before` to `after`."""
+        """Take note that the state of the replica changed from `before` to `after`: called after each change."""
 
 
 class ReplicasInDeletion(NamedTuple):
@@ -258,6 +263,10 @@ class ControllerContext:
         """Whether the partition's topic is queued for deletion; such a partition is not elected or reassigned."""
         return partition.topic in self.topics_to_be_deleted
 
+    def is_deletion_started(self, partition: Partition) -> bool:
+        """Whether the deletion of the partition's topic has begun: one that waits for a reassignment has not."""
+        return partition.topic in self.topics_with_deletion_started
+
     def queue_deletion(self, topics: Iterable[str]) -> list[str]:
         """Queue these topics for deletion; returns those that were not queued yet."""
         new = [t for t in topics if t in self.topics and t not in self.topics_to_be_deleted]
@@ -376,6 +385,22 @@ class ControllerContext:
                 self.led_by[before.leader].pop(partition, None)
             self.led_by.setdefault(leadership.leader, {})[partition] = None
             self._update_imbalance(partition)
+
+    def forget_leadership(self, partition: Partition) -> None:
+        """Remove the leader, ISR and epochs of a partition whose state znode is gone or cannot be read."""
+        if partition.leadership is not None:
+            self.led_by[partition.leader].pop(partition, None)
+            partition.leadership = None
+            self._clear_imbalance(partition)
+
+    def take_over(self, mirror: "ControllerContext") -> None:
+        """Take the topics, partitions and indexes over them from a mirror; this context has none yet."""
+        assert not self.topics, "a term begins with an empty context"
+        self.topics, self._topics_by_id = mirror.topics, mirror._topics_by_id
+        self.led_by = {leader: led for leader, led in mirror.led_by.items() if led}
+        self.replica_states = {broker: held for broker, held in mirror.replica_states.items() if held}
+        self.reassigning = mirror.reassigning
+        self.imbalanced_count, self.partition_count = mirror.imbalanced_count, mirror.partition_count
 
     def _update_imbalance(self, partition: Partition) -> None:
         """Count the partition as imbalanced if another broker than its preferred replica leads."""

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from klamm.client.ports import Connect
 from klamm.controller import events
@@ -27,6 +27,7 @@ from klamm.controller.handlers import (
 from klamm.controller.metrics import NOTHING_IN_DELETION, ControllerMetrics, count_deletion
 from klamm.controller.observer import Observer
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.standby import Standby, StandbyPorts
 from klamm.controller.states import ControllerState
 from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
@@ -43,6 +44,7 @@ from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import FEATURE
 
+T = TypeVar("T")
 Handler = Callable[[TermContext, Any], Awaitable[None]]
 
 MIN_RETRY_BACKOFF_S: Final = 1.0
@@ -116,8 +118,12 @@ class Controller:
         observer: Observer | None = None,
         wait_for_features: WaitForFeatures = _knows_features,
         make_slices: Callable[[], Slices] = TimeSlices,
+        standby: StandbyPorts | None = None,
     ) -> None:
-        """`make_slices` makes the time slices of a term; a simulation passes slices that count items."""
+        """`make_slices` makes the time slices of a term; a simulation passes slices that count items.
+
+        Without `standby`, this node keeps no mirror of the cluster while it is not controller.
+        """
         self._journal = journal
         self._observer = observer or Observer()
         self._register = register
@@ -131,7 +137,8 @@ class Controller:
             make_slices,
         )
         self._metrics = ControllerMetrics()
-        self._election = ControllerElection(settings, ports, journal, self._metrics, observer)
+        self._standby = Standby(standby, make_slices, journal, settings.uses_topic_ids) if standby else None
+        self._election = ControllerElection(settings, ports, journal, self._metrics, observer, self._standby)
         self._store: Store | None = None
         self._event_task: asyncio.Task[None] | None = None
         self._timers = Timers(self._queue.put)
@@ -155,6 +162,11 @@ class Controller:
     def term(self) -> TermContext | None:
         """The context of the current term, read-only, for metrics and tests; None if this node is not controller."""
         return self._election.term
+
+    @property
+    def standby(self) -> Standby | None:
+        """The standby of this node, for metrics and tests; None where it keeps no mirror."""
+        return self._standby
 
     @property
     def queue_size(self) -> int:
@@ -182,10 +194,14 @@ class Controller:
         self._election.use_session(store)
         self._event_task = asyncio.get_running_loop().create_task(self._process_events(), name="controller-events")
         self._queue.put(events.Startup())
+        if self._standby is not None:
+            self._standby.start()
 
     async def stop(self) -> None:
         """Finish the current event, answer all waiting callers and resign. The session's end deletes `/controller`."""
         self._timers.close()
+        if self._standby is not None:
+            await self._standby.stop()
         self._queue.close(events.ShutdownEventThread())
         if self._event_task is not None:
             await asyncio.wait([self._event_task], timeout=STOP_TIMEOUT_S)
@@ -212,41 +228,29 @@ class Controller:
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """Queue an AlterPartition request, and return its response."""
-        event = events.AlterPartitionReceived(request, version)
-        self._queue.put(event)
-        return await event.reply
+        return await self._ask(events.AlterPartitionReceived(request, version))
 
     async def controlled_shutdown(self, broker: BrokerId, broker_epoch: int) -> ShutdownAnswer:
         """Queue a ControlledShutdown request, and return its answer."""
-        event = events.ControlledShutdown(broker, broker_epoch)
-        self._queue.put(event)
-        return await event.reply
+        return await self._ask(events.ControlledShutdown(broker, broker_epoch))
 
     async def allocate_producer_ids(self, broker: BrokerId, broker_epoch: int) -> ProducerIds:
         """Allocate a block of producer ids for the broker."""
-        event = events.AllocateProducerIds(broker, broker_epoch)
-        self._queue.put(event)
-        return await event.reply
+        return await self._ask(events.AllocateProducerIds(broker, broker_epoch))
 
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
     ) -> events.ReassignmentAnswer:
         """Begin, or with a target of None cancel, reassignments."""
-        event = events.ApiPartitionReassignment(targets)
-        self._queue.put(event)
-        return await event.reply
+        return await self._ask(events.ApiPartitionReassignment(targets))
 
     async def list_reassignments(self, partitions: Sequence[TopicPartition] | None) -> events.ReassignmentList:
         """The reassignments in progress, of these partitions or (None) of all."""
-        event = events.ListPartitionReassignments(partitions)
-        self._queue.put(event)
-        return await event.reply
+        return await self._ask(events.ListPartitionReassignments(partitions))
 
     async def elect_leaders(self, partitions: Sequence[TopicPartition], *, unclean: bool) -> events.ElectionAnswer:
         """Elect the preferred replicas of these partitions, or (`unclean`) any live replica where none leads."""
-        event = events.ReplicaLeaderElection(partitions, unclean)
-        self._queue.put(event)
-        return await event.reply
+        return await self._ask(events.ReplicaLeaderElection(partitions, unclean))
 
     def is_queued_for_deletion(self, topic: str) -> bool:
         """Whether this broker is controller and the topic's deletion has been requested and is not complete."""
@@ -267,18 +271,14 @@ class Controller:
         A client that asks this node right afterwards gets the new levels. The event ends before that wait, so that
         other events are not held up.
         """
-        event = events.UpdateFeatures(updates, validate_only)
-        self._queue.put(event)
-        answer = await event.reply
+        answer = await self._ask(events.UpdateFeatures(updates, validate_only))
         if answer.epoch is None or await self._wait_for_features(answer.epoch, timeout_s):
             return answer
         return answer.with_timeout(f"written, but this node has not seen {FEATURE} of version {answer.epoch} in time")
 
     async def become_controller(self, epoch: int) -> bool:
         """Replace the controller if its epoch is still `epoch`; returns whether this node is controller afterwards."""
-        event = events.BecomeController(epoch)
-        self._queue.put(event)
-        return await event.reply
+        return await self._ask(events.BecomeController(epoch))
 
     def unclean_election_enabled(self, topic: str | None = None) -> None:
         """Queue an election, since a config now allows unclean leaders: a topic's, or (None) the brokers' default."""
@@ -292,6 +292,11 @@ class Controller:
         self._election.allow_unclean_election(allowed)
         if allowed:
             self.unclean_election_enabled()
+
+    async def _ask(self, event: events.Answered[T]) -> T:
+        """Queue the event, and return its reply."""
+        self._queue.put(event)
+        return await event.reply
 
     # ---- one event at a time
 
@@ -337,7 +342,10 @@ class Controller:
             self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._run_recovery_step(
-                self._election.resign_and_delete_znode(cause, f"mistake in {type(event).__name__}"), cause
+                self._election.resign_and_delete_znode(
+                    cause, f"unexpected error while handling {type(event).__name__}"
+                ),
+                cause,
             )
         else:
             self._on_event_succeeded(event)
@@ -363,7 +371,7 @@ class Controller:
 
     def _retry_later(self, event: Event) -> None:
         """Schedule a retry of an event that ZooKeeper failed: its watch may be spent. Kafka does not retry."""
-        assert self._store is not None, "events are handled from the start on"
+        assert self._store is not None, "events are handled only after start"
         if not event.is_retried or event.owes_answer or not self._store.is_alive:
             return
         key = event.retry_key
@@ -381,7 +389,7 @@ class Controller:
             if not isinstance(error, KlammError):
                 self._observer.on_unexpected_error(error)
             why = str(error) if isinstance(error, KlammError) else repr(error)
-            self._journal.line(cause, "failed", what="looking who is controller", why=why)
+            self._journal.line(cause, "failed", what="reading who is controller", why=why)
             self._retry_later(events.Reelect())
 
     async def _handle(self, event: Event, cause: str) -> None:

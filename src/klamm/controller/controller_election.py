@@ -14,9 +14,11 @@ from klamm.controller.channels import ChannelPorts, Channels
 from klamm.controller.context import ControllerContext
 from klamm.controller.handlers.failover import on_controller_failover
 from klamm.controller.metrics import ControllerMetrics
+from klamm.controller.mirror import Mirror
 from klamm.controller.observer import Observer
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.standby import Standby
 from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
 from klamm.model.errors import KlammError
@@ -43,6 +45,11 @@ class ElectionPorts:
     make_slices: Callable[[], Slices]
 
 
+async def _no_mirror(_zxid: int) -> Mirror | None:
+    """Return None: this node keeps no mirror."""
+    return None
+
+
 class ControllerElection:
     """This node's part in controller elections; `term` is set from the election to the resignation, else None."""
 
@@ -53,6 +60,7 @@ class ControllerElection:
         journal: Journal,
         metrics: ControllerMetrics,
         observer: Observer | None,
+        standby: Standby | None = None,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
@@ -61,12 +69,13 @@ class ControllerElection:
         self._observer = observer or Observer()
         self._detail_observer = observer
         """The given observer, or None: without one, single partitions and requests notify nobody."""
+        self._standby = standby
         self._store: Store | None = None
         self.term: TermContext | None = None
 
     def use_session(self, store: Store) -> None:
         """Use this ZooKeeper session from now on."""
-        assert self.term is None or store is self._store, "a new session cannot carry an old term"
+        assert self.term is None or store is self._store, "a term must end before its ZooKeeper session is replaced"
         self._store = store
 
     def allow_unclean_election(self, allowed: bool) -> None:
@@ -149,6 +158,7 @@ class ControllerElection:
             self._metrics,
             self._ports.now_ms,
             self._ports.wait_for_features,
+            self._standby.take if self._standby is not None else _no_mirror,
             cause,
         )
         self._journal.controller_epoch = epoch.epoch
@@ -194,6 +204,8 @@ class ControllerElection:
         self._journal.line(cause, "resigned", why=why)
         self._journal.flush()
         self._journal.controller_epoch = 0
+        if self._standby is not None:
+            self._standby.resume()
 
     async def _delete_znode_without_term(self, store: Store, holder: ControllerZnode, cause: str) -> None:
         """Delete the `/controller` that this session owns while this node has no term."""
@@ -214,5 +226,5 @@ class ControllerElection:
 
     def _current_store(self) -> Store:
         """The store of the current ZooKeeper session."""
-        assert self._store is not None, "no ZooKeeper session was ever given"
+        assert self._store is not None, "use_session is called before"
         return self._store

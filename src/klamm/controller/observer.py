@@ -34,6 +34,9 @@ class Observer:
     def on_unexpected_error(self, error: Exception) -> None:
         """Called after a programming error in a handler; the controller then resigns, and the node keeps running."""
 
+    def on_context_read(self, since: int) -> None:
+        """Called when a new term has brokers, topics and partition states as of the zxid `since` or later."""
+
     def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
         """Called when a partition changed from state `before` to `after`."""
 

@@ -9,6 +9,7 @@ from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.decisions.elections import ElectionPlan
 from klamm.controller.decisions.plans import Refusal
 from klamm.controller.metrics import ControllerMetrics
+from klamm.controller.mirror import Mirror
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
@@ -17,8 +18,11 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.time_slices import Slices
 from klamm.telemetry.journal import Journal, by_topic
-from klamm.zk.controller_store import ControllerStore, StatesRead
+from klamm.zk.controller_store import ControllerStore
+from klamm.zk.partition_states import StatesRead
 
+TakeMirror = Callable[[int], Awaitable[Mirror | None]]
+"""The zxid that the mirror must have reached -> the mirror of this node; None where it kept none, or cannot use it."""
 WaitForFeatures = Callable[[int, float], Awaitable[bool]]
 """(version of `/feature`, seconds) -> whether this node knows it, or a later one, in time."""
 
@@ -40,6 +44,7 @@ class TermContext:
     metrics: ControllerMetrics
     now_ms: Callable[[], int]
     wait_for_features: WaitForFeatures
+    take_mirror: TakeMirror
     cause: str = ""
 
     async def send_requests(self) -> None:
@@ -64,7 +69,7 @@ class TermContext:
         self._journal_states("states", written)
         for p, state in written.items():
             choice, passed_over = plan.decided[p]
-            assert choice is not None, f"{p} was written without a choice"
+            assert choice is not None, f"the state of {p} was written without an election decision"
             self.journal.leader_decision(self.cause, strategy, p, p.leadership, state, passed_over, choice.unclean)
             self.context.put_leadership(p, state)
             self.metrics.unclean_elections += choice.unclean
@@ -79,6 +84,16 @@ class TermContext:
         for p, state in written.items():
             why = dropped if is_live and broker not in p.assignment.target else offline
             self.journal.leader_decision(self.cause, "isr-removal", p, p.leadership, state, why)
+            self.context.put_leadership(p, state)
+
+    def apply_restarts(
+        self, restarted: Mapping[Partition, tuple[BrokerId, ...]], written: Mapping[Partition, LeaderAndIsr]
+    ) -> None:
+        """Put states without restarted ISR members into memory and journal."""
+        self._journal_states("states", written)
+        for p, state in written.items():
+            why = [(int(b), "restarted while there was no controller") for b in restarted[p]]
+            self.journal.leader_decision(self.cause, "restart", p, p.leadership, state, why)
             self.context.put_leadership(p, state)
 
     def apply_isr_changes(self, written: Mapping[Partition, LeaderAndIsr]) -> None:

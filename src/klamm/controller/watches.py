@@ -1,6 +1,7 @@
 """The event for each fired watch. A watch carries no data: the handler of the event reads the znode."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from klamm.controller import events
 from klamm.controller.events import Event
@@ -8,21 +9,22 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk import znodes
 from klamm.zk.watches import EventType, WatchEvent
 
-_EVENT_OF_CHANGED_CHILDREN: dict[str, type[Event]] = {
+EVENT_OF_CHILDREN: Final[Mapping[str, Callable[[], Event]]] = {
     znodes.BROKER_IDS: events.BrokerChange,
     znodes.TOPICS: events.TopicChange,
     znodes.DELETE_TOPICS: events.TopicDeletion,
     znodes.ISR_CHANGES: events.IsrChangeNotification,
     znodes.LOG_DIR_EVENTS: events.LogDirEventNotification,
 }
-
-
-_RETRY_EVENT_OF_PATH: dict[str, Callable[[], Event]] = {
-    znodes.DELETE_TOPICS: events.TopicDeletion,
-    znodes.ISR_CHANGES: events.IsrChangeNotification,
-    znodes.LOG_DIR_EVENTS: events.LogDirEventNotification,
+"""Znodes whose children the active controller watches; a failover lists them first."""
+EVENT_OF_REQUEST: Final[Mapping[str, Callable[[], Event]]] = {
     znodes.REASSIGN_PARTITIONS: events.ZkPartitionReassignment,
     znodes.PREFERRED_ELECTION: lambda: events.ReplicaLeaderElection(None, unclean=False),
+}
+"""Znodes that tools create with a request; the active controller watches them, and a failover reads them first."""
+_RETRY_EVENT_OF_PATH: Final = {
+    **EVENT_OF_REQUEST,
+    **{path: EVENT_OF_CHILDREN[path] for path in (znodes.DELETE_TOPICS, znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS)},
 }
 """Requests and notifications that are removed once they are handled."""
 
@@ -39,14 +41,12 @@ def retry_events_for(refused: Iterable[str]) -> dict[events.RetryKey, Event]:
 def event_for(watch: WatchEvent) -> Event | None:
     """The event for a fired watch; None if the path does not concern the controller."""
     if watch.type is EventType.CHILDREN_CHANGED:
-        kind = _EVENT_OF_CHANGED_CHILDREN.get(watch.path)
-        return kind() if kind else None
+        make = EVENT_OF_CHILDREN.get(watch.path)
+        return make() if make else None
     if watch.path == znodes.CONTROLLER:
         return events.Reelect() if watch.type is EventType.DELETED else events.ControllerChange()
-    if watch.path == znodes.REASSIGN_PARTITIONS:
-        return events.ZkPartitionReassignment()
-    if watch.path == znodes.PREFERRED_ELECTION:
-        return events.ReplicaLeaderElection(None, unclean=False)
+    if (make := EVENT_OF_REQUEST.get(watch.path)) is not None:
+        return make()
     parent, _, name = watch.path.rpartition("/")
     if parent == znodes.BROKER_IDS and watch.type is EventType.DATA_CHANGED and name.isdigit():
         return events.BrokerModifications(BrokerId(int(name)))

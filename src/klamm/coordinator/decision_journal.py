@@ -50,7 +50,7 @@ class _Meter:
         self.suppressed = 0
 
     def take(self, now_s: float) -> bool:
-        """Whether there is room for one more line."""
+        """Take one line from the budget; False, and the line is counted as suppressed, where none is left."""
         self._left = min(self._budget.burst, self._left + (now_s - self._at_s) * self._budget.rate)
         self._at_s = now_s
         if self._left < 1:
@@ -81,7 +81,7 @@ class DecisionJournal:
         self._flush: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
-        """Write what is buffered."""
+        """Write the buffered lines."""
         if self._flush is not None:
             self._flush.cancel()
             self._write_buffered()
@@ -89,26 +89,26 @@ class DecisionJournal:
     # ---- groups
 
     def rebalance(self, group: Group, cause: RebalanceCause) -> None:
-        """A rebalance begins; the lines of the group that follow have it as cause."""
+        """Write that a rebalance begins; later lines about the group name it as their cause."""
         facts = {"what": cause.what, "why": cause.reason, "generation": group.generation, "members": len(group.members)}
         group.journal_cause = self._begin(GROUP, GROUPS, group=group.group_id, step="rebalance", **facts,
                                           **_member_facts(cause.member))  # fmt: skip
 
     def waiting(self, group: Group, missing: Iterable[Member]) -> None:
-        """A rebalance has been waiting for members for a while."""
+        """Write that a rebalance has been waiting for these members for a while."""
         self._group(group, "waiting", missing=_listed_members(missing))
 
     def removed(self, group: Group, member: Member, why: str) -> None:
-        """A member was removed from the group."""
+        """Write that a member was removed from the group, and why."""
         self._group(group, "removed", why=why, **_member_facts(member))
 
     def generation(self, group: Group) -> None:
-        """A generation begins with these members; its assignment follows."""
+        """Write that a generation begins with the group's members; `assigned` writes its assignment."""
         self._group(group, "generation", generation=group.generation, members=len(group.members),
                     leader=group.leader_id, protocol=group.protocol_name)  # fmt: skip
 
     def assigned(self, group: Group) -> None:
-        """The leader's assignment is stored: who has what from now on."""
+        """Write that the leader's assignment is stored: which partitions each member has from now on."""
         if self._journal is None:
             return
         shown = list(group.members.values())[:MAX_LISTED]
@@ -122,15 +122,15 @@ class DecisionJournal:
                     omitted=len(group.members) - len(shown))  # fmt: skip
 
     def replaced(self, group: Group, member: Member, old_member_id: str) -> None:
-        """A static member has a new id, without a rebalance."""
+        """Write that a static member has a new member id, without a rebalance."""
         self._group(group, "static member replaced", old_member=old_member_id, **_member_facts(member))
 
     def group_step(self, group: Group, step: str, **facts: Any) -> None:
-        """Another decision about a group."""
+        """Write any other decision about a group; `step` names it."""
         self._group(group, step, **facts)
 
     def offsets_removed(self, group: Group, why: str, partitions: Iterable[TopicPartition]) -> None:
-        """Committed offsets were removed: they expired, or their partitions were deleted."""
+        """Write that committed offsets were removed, and why: they expired, or their partitions were deleted."""
         if self._journal is None:
             return
         removed = sorted(partitions)
@@ -139,33 +139,36 @@ class DecisionJournal:
             self._group(group, "offsets removed", why=why, count=len(removed), partitions=listed)
 
     def _group(self, group: Group, step: str, **facts: Any) -> None:
-        """A line about a group, with the rebalance that caused it."""
+        """Write a line about a group, with the rebalance that caused it."""
         self._line(group.journal_cause, GROUP, GROUPS, group=group.group_id, step=step, **facts)
 
     # ---- transactions
 
     def transaction(self, transactional_id: str, step: str, *, is_routine: bool = True, **facts: Any) -> None:
-        """A decision about a transaction; `is_routine` where it goes as its producer asked."""
+        """Write a decision about a transaction.
+
+        With `is_routine`, all went as the producer asked; fewer of such lines are written.
+        """
         budget = ROUTINE if is_routine else EXCEPTIONS
         self._line("", TRANSACTION, budget, transactional_id=transactional_id, step=step, **facts)
 
     # ---- partitions of the coordinators' topics
 
     def partition(self, topic: str, number: int, step: str, **facts: Any) -> None:
-        """This broker loaded or unloaded a partition of `__consumer_offsets` or `__transaction_state`."""
+        """Write that this broker loaded or unloaded a partition of `__consumer_offsets` or `__transaction_state`."""
         self._line("", COORDINATED_PARTITION, GROUPS, topic=topic, partition=number, step=step, **facts)
 
     # ---- lines
 
     def _begin(self, kind: str, budget: Budget, **facts: Any) -> str:
-        """Write a line that begins a cause, and return the cause; empty where the line was not written."""
+        """Write a line that is the cause of later ones and return its id; empty where the budget allowed no line."""
         if self._journal is None or not self._has_room(self._journal, budget):
             return ""
         self._flush_soon()
         return self._journal.begin(kind, **facts)
 
     def _line(self, cause: str, kind: str, budget: Budget, **facts: Any) -> None:
-        """Write a line, if the budget allows it."""
+        """Write a line, if the budget of lines per second allows it."""
         if self._journal is not None and self._has_room(self._journal, budget):
             self._journal.line(cause, kind, **facts)
             self._flush_soon()
@@ -204,5 +207,5 @@ def _member_facts(member: Member | None) -> dict[str, Any]:
 
 
 def _listed_members(members: Iterable[Member]) -> list[dict[str, Any]]:
-    """The first members for a line."""
+    """Return the facts on the first members, at most MAX_LISTED, for a line of the journal."""
     return [_member_facts(member) for _, member in zip(range(MAX_LISTED), members, strict=False)]

@@ -108,7 +108,7 @@ class OffsetsTopic:
             appended = await self._append(partition, records[start : start + TOMBSTONES_IN_BATCH], _NO_ACKS)
             if appended.error:
                 log.warning(
-                    "cannot write removed offsets to __consumer_offsets; the next check tries again",
+                    "cannot write tombstones of removed offsets to __consumer_offsets; the next check tries again",
                     group=group_id,
                     reason=appended.error.name,
                 )
@@ -116,9 +116,9 @@ class OffsetsTopic:
         return True
 
     def _is_too_large(self, partition: int, size: int) -> bool:
-        """Whether a batch with so many bytes in its records would be refused, so that building it only takes time.
+        """Whether a batch of records with this many bytes would be refused, so that it need not be built.
 
-        A compressed batch may be smaller, and is built first.
+        A compressed batch may be smaller than its records, so it is built first.
         """
         limit = self._log.max_batch_bytes(partition)
         return self._settings.offsets_topic_codec is Codec.NONE and 0 < limit < size

@@ -140,7 +140,7 @@ class PartitionOwnership(ABC):
         partition.loading, partition.is_owned = None, False
         if count := self.unload(number):
             log.info(
-                "groups or transactions of a partition unloaded: this broker does not lead it any more",
+                "groups or transactions of a partition were unloaded, because this broker does not lead it any more",
                 partition=self._name(number),
                 epoch=epoch,
                 unloaded=count,
@@ -165,7 +165,7 @@ class PartitionOwnership(ABC):
                 self._journal.partition(self._topic, number, "loaded", leader_epoch=partition.epoch, count=count,
                                         ms=round(duration_ms))  # fmt: skip
                 log.info(
-                    "coordinated partition loaded",
+                    "groups or transactions of a partition were loaded",
                     partition=self._name(number),
                     epoch=partition.epoch,
                     loaded=count,
@@ -178,7 +178,7 @@ class PartitionOwnership(ABC):
             await self._read_all(number, loading, add_batch)
         except KlammError as error:
             log.error(
-                "groups or transactions of a partition loaded only in part: reading it failed",
+                "groups or transactions of a partition were loaded only in part: reading the partition failed",
                 partition=self._name(number),
                 reason=str(error),
                 action="Repair the cause and restart this broker, or move the leadership of the partition.",
@@ -199,7 +199,7 @@ class PartitionOwnership(ABC):
                     offset = header.next_offset
             if offset == before:
                 log.error(
-                    "groups or transactions of a partition loaded only in part: a batch is missing",
+                    "groups or transactions of a partition were loaded only in part: a batch is missing",
                     partition=self._name(number),
                     offset=offset,
                     log_end=bounds.end,
@@ -216,7 +216,8 @@ class PartitionOwnership(ABC):
             add_batch(piece, header)
         except CorruptRecords as error:
             log.error(
-                "corrupt batch skipped while loading groups or transactions: some may be out of date",
+                "corrupt batch skipped while loading groups or transactions of a partition: some of them may be "
+                "out of date",
                 partition=self._name(number),
                 reason=str(error),
                 action="Check the disk.",

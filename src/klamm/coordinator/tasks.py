@@ -51,5 +51,5 @@ class Tasks:
 
 
 async def _finish(rest: Rest[None]) -> None:
-    """Run the rest of a coroutine that has begun."""
+    """Await the rest of a coroutine that has already run up to its first wait."""
     await rest

@@ -46,7 +46,7 @@ def _concerns_all(finding: Finding) -> bool:
 
 
 def _deletion_line(now: Snapshot, topic: str) -> str:
-    """What a pending deletion waits for."""
+    """Return a line that says what a pending deletion of a topic waits for."""
     holders = {b for p, a in now.assignments.items() if p.topic == topic for b in a.replicas}
     dead = sorted(holders - now.live)
     gone = f", when broker {listed(dead)} is back (klamm's controller waits 60 s at most)" if dead else ""

@@ -42,7 +42,7 @@ def explain_group(inputs: ExplainInputs, name: str) -> Answer:
 
 
 def _headline(name: str, now: GroupNow | None, story: Sequence[Entry], problem: str | None) -> str:
-    """State, generation and since when."""
+    """Return the first line about the group: state, members, assignor, generation, and since when."""
     last = next((e for e in reversed(story) if e.facts.get("step") in ("assigned", "empty", "group removed")), None)
     since = "" if last is None else f", {last.facts['step']} in generation {last.facts.get('generation')} at "
     since += "" if last is None else utc_time(last.ts_ms)
@@ -72,7 +72,7 @@ def _coordinator_lines(inputs: ExplainInputs, name: str) -> list[str]:
 
 
 def _member_lines(now: GroupNow, story: Sequence[Entry]) -> list[str]:
-    """Each member: what it has, since when, and how far it is behind."""
+    """Return a line for each member: which partitions it has, since when, and how far it is behind."""
     since = owners_since(story)
     lines: list[str] = []
     for member in now.members[:MAX_MEMBERS]:
@@ -90,7 +90,10 @@ def _member_lines(now: GroupNow, story: Sequence[Entry]) -> list[str]:
 
 
 def owners_since(story: Iterable[Entry]) -> dict[tuple[str, TopicPartition], int]:
-    """Since when each member has each partition without a break, by the assignments in the journal."""
+    """Return, for each member and partition, since when (in ms) the member has the partition without a break.
+
+    The times come from the assignments in the journal.
+    """
     found: dict[tuple[str, TopicPartition], int] = {}
     for e in story:
         if e.facts.get("step") == "static member replaced":
@@ -112,7 +115,7 @@ def _partitions(owner: Mapping[str, Any]) -> list[TopicPartition]:
 
 
 def _rebalance_lines(story: Sequence[Entry]) -> list[str]:
-    """The last rebalances: what began them, who caused them, how long they took, whom they removed."""
+    """Return lines about the last rebalances: what began them, who caused them, their duration, whom they removed."""
     begun = [e for e in story if e.facts.get("step") == "rebalance"]
     if not begun:
         return ["rebalances: the journal has none"]
@@ -128,13 +131,13 @@ def _rebalance_lines(story: Sequence[Entry]) -> list[str]:
 
 
 def _reason(facts: Mapping[str, Any]) -> str:
-    """What began a rebalance, and why."""
+    """Return what began a rebalance, and why, as text."""
     what, why = str(facts.get("what")), str(facts.get("why")).removesuffix(_NO_CLIENT_REASON)
     return why if what in why else f"{what}: {why}"
 
 
 def _of(steps: Iterable[Entry], step: str) -> list[Entry]:
-    """The entries of this step."""
+    """The journal entries of this step, such as `generation` or `removed`."""
     return [s for s in steps if s.facts.get("step") == step]
 
 
@@ -144,7 +147,7 @@ def _who(facts: Mapping[str, Any]) -> str:
 
 
 def _end(begun: Entry, steps: Sequence[Entry]) -> str:
-    """How a rebalance ended."""
+    """Return text that says how a rebalance ended."""
     for s in steps:
         if s.facts.get("step") == "assigned":
             members = len(s.facts.get("owners", ())) + int(s.facts.get("omitted") or 0)
@@ -156,7 +159,7 @@ def _end(begun: Entry, steps: Sequence[Entry]) -> str:
 
 
 def _missing_text(entry: Entry) -> str:
-    """The members that a rebalance waits for."""
+    """Return the members that a rebalance waits for, as text."""
     missing = entry.facts.get("missing") or ()
     return ", ".join(f"{m['member']}{_who(m)}" for m in missing) or "member ids that were given out and not used"
 
@@ -165,7 +168,7 @@ def _missing_text(entry: Entry) -> str:
 
 
 def _lag_lines(now: GroupNow) -> list[str]:
-    """The total lag, and whether it grows."""
+    """Return a line about the group's total lag, and whether it grows."""
     total = sum(found.lag or 0 for found in now.lags.values())
     if not now.lags:
         return ["lag: the group has no committed offsets and no partitions"]
@@ -182,7 +185,7 @@ def _lag_lines(now: GroupNow) -> list[str]:
 
 
 def _stuck_lines(now: GroupNow, story: Sequence[Entry]) -> list[str]:
-    """Members that keep others waiting, and partitions whose offset does not move."""
+    """Return lines about members that keep a rebalance waiting, and about partitions whose offset does not advance."""
     lines: list[str] = []
     waiting = _of(story, "waiting")
     if now.state in _REBALANCING and waiting and waiting[-1].cause == story[-1].cause:
@@ -210,7 +213,7 @@ def _is_unmoved(found: LagNow, earlier: LagNow | None) -> bool:
 
 
 def _notes(story: Iterable[Entry]) -> list[str]:
-    """Other decisions about the group: removed offsets, replaced static members."""
+    """Return lines about other decisions on the group: removed offsets and replaced static members."""
     lines: list[str] = []
     for e in story:
         if e.facts.get("step") == "offsets removed":
@@ -224,12 +227,12 @@ def _notes(story: Iterable[Entry]) -> list[str]:
 
 
 def _member_text(member: MemberNow) -> str:
-    """A member in words."""
+    """Return the member as text: member id, client id, host, and instance id of a static member."""
     static = f", instance {member.instance_id}" if member.instance_id else ""
     return f"{member.member_id} (client {member.client_id}, host {member.host}{static})"
 
 
 def _listed(partitions: Sequence[TopicPartition]) -> str:
-    """The first partitions, and how many more."""
+    """Return the first partitions as text, and how many more there are."""
     more = f" and {len(partitions) - MAX_MEMBERS:,} more" if len(partitions) > MAX_MEMBERS else ""
     return ", ".join(map(str, sorted(partitions)[:MAX_MEMBERS])) + more

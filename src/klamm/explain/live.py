@@ -22,7 +22,7 @@ class LagNow(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records between both; None where one of them is not known."""
+        """The number of records between the committed offset and the log end; None where one of them is not known."""
         return None if self.committed is None or self.end is None else self.end - self.committed
 
 

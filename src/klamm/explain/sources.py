@@ -63,7 +63,9 @@ def read_inputs(sources: Sources, disk: Disk, wanted: Wanted | None = None) -> E
         entries, where = _read_journal(sources, disk, wanted)
     except CannotExplain as error:
         if now is None and zookeeper_problem is not None:
-            raise CannotExplain(f"{error}; {zookeeper_problem}") from error
+            raise CannotExplain(
+                f"Neither the journal nor ZooKeeper can be read. {error} {zookeeper_problem}"
+            ) from error
         if now is None or sources.journals or sources.bootstrap:
             raise
         entries, where = [], sources.data  # the snapshot alone is useful for any cluster

@@ -34,7 +34,7 @@ def explain_transaction(inputs: ExplainInputs, name: str, most: int | None = MAX
 
 
 def _step_line(entry: Entry) -> str:
-    """One decision in words."""
+    """Return one decision of a coordinator as a line of text: time, step, reason and facts."""
     facts = {k: v for k, v in entry.facts.items() if k not in _NOT_SHOWN and v is not None}
     why = facts.pop("why", None)
     listed = entry.facts.get("partitions")
@@ -46,7 +46,7 @@ def _step_line(entry: Entry) -> str:
 
 
 def _headline(name: str, now: TransactionNow) -> str:
-    """State and producer."""
+    """Return the first line about a transactional id: state, producer id, epoch and timeout."""
     begun = "" if now.start_ms is None else f", begun {utc_time(now.start_ms)}"
     return (
         f"transaction {name} now: {now.state}, producer id {now.producer_id}, epoch {now.epoch}, timeout "
@@ -55,7 +55,7 @@ def _headline(name: str, now: TransactionNow) -> str:
 
 
 def _pending(now: TransactionNow, story: list[Entry]) -> list[str]:
-    """What happens next, and what keeps it from happening."""
+    """Return lines that say what happens next with the transaction, and what it waits for."""
     where = ", ".join(map(str, now.partitions)) or "no partition"
     if now.state == _ONGOING and now.start_ms is not None:
         left_s = (now.start_ms + now.timeout_ms - now.now_ms) / 1000

@@ -83,6 +83,6 @@ def check_size(size: int, rules: AppendRules) -> None:
     if size > rules.max_message_bytes:
         raise AppendRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {size} bytes, max.message.bytes of the topic is {rules.max_message_bytes}. Lower "
+            f"the batch has {size} bytes, but max.message.bytes of the topic is {rules.max_message_bytes}. Lower "
             "batch.size or max.request.size in the producer, or raise max.message.bytes.",
         )

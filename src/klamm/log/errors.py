@@ -33,7 +33,7 @@ class OffsetOutOfRange(KlammError):
     """The offset lies before the log's start or behind its end."""
 
     def __init__(self, partition: TopicPartition, offset: int, start: int, end: int) -> None:
-        super().__init__(f"{partition}: offset {offset} is out of range; the log has {start} to {end}")
+        super().__init__(f"{partition}: offset {offset} is out of range; the log has offsets {start} to {end}")
         self.offset = offset
         self.start = start
         self.end = end

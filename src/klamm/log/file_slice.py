@@ -102,8 +102,8 @@ class FileSlice:
     def _too_short(self, at: int) -> SliceLost:
         """The SliceLost to raise for a file that ends before the slice."""
         return SliceLost(
-            f"{self._path} ends at byte {self._position + at}, before the records that are sent from it: another "
-            "process truncated it. Stop that process."
+            f"{self._path} ends at byte {self._position + at}, before the end of the records that are being "
+            "sent: another process truncated it. Stop that process."
         )
 
 

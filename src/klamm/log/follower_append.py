@@ -51,7 +51,7 @@ def _problem(buffer: Buffer, header: BatchHeader, name: str, expected: int) -> U
     """Why a follower must not write the batch; None where it may."""
     first, last = header.base_offset, header.last_offset
     if first < expected:
-        text = f"{name}: the leader sent a batch of offsets {first} to {last}, expected is {expected} or later"
+        text = f"{name}: the leader sent a batch of offsets {first} to {last}, but {expected} or later was expected"
         return UnexpectedOffset(text, first, last)
     if last < first or last > _MAX_OFFSET:
         return CorruptRecords(f"{name}: batch at offset {first}: its last offset {last} is not valid")

@@ -37,6 +37,10 @@ class ManagedLogs(Protocol):
         """Take the log's directory offline."""
         ...
 
+    def on_path_failed(self, path: str, error: OSError) -> None:
+        """Take the log directory that has this path offline."""
+        ...
+
     async def sync_deletions(self) -> object:
         """Make all deletions of logs so far durable on disk."""
 
@@ -94,7 +98,7 @@ class Housekeeping:
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
         """Delete the files of removed segments after the delay."""
         if paths:
-            self._start_task(self._remove_later(paths, delay_ms, self._remove_files))
+            self._start_task(self._remove_later(paths, delay_ms, self._world.disk.remove))
 
     def on_failed(self, log: LogStorage, error: OSError) -> None:
         """Take the log's directory offline after an I/O error."""
@@ -102,7 +106,7 @@ class Housekeeping:
 
     def remove_tree_later(self, path: str, delay_ms: int) -> None:
         """Remove a directory tree after the delay."""
-        self._start_task(self._remove_later([path], delay_ms, self._remove_trees))
+        self._start_task(self._remove_later([path], delay_ms, self._world.disk.remove_tree))
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
@@ -238,22 +242,24 @@ class Housekeeping:
 
     # -- removal -------------------------------------------------------------------------------------------------------
 
-    async def _remove_later(self, paths: Sequence[str], delay_ms: int, remove: Callable[[Sequence[str]], None]) -> None:
-        """Call `remove` in a thread after the delay."""
+    async def _remove_later(self, paths: Sequence[str], delay_ms: int, remove: Callable[[str], None]) -> None:
+        """Remove each path in a thread after the delay; an error takes its log directory offline."""
         await asyncio.sleep(delay_ms / 1000)
-        await self._world.disk.in_thread(remove, paths)
+        failed = await self._world.disk.in_thread(self._remove_all, paths, remove)
+        if failed is not None:
+            self._manager.on_path_failed(*failed)
 
-    def _remove_files(self, paths: Sequence[str]) -> None:
-        """Remove files that exist."""
+    def _remove_all(self, paths: Sequence[str], remove: Callable[[str], None]) -> tuple[str, OSError] | None:
+        """Remove the paths that exist; the first that could not be removed, and why."""
         for path in paths:
-            if self._world.disk.exists(path):
-                self._world.disk.remove(path)
-
-    def _remove_trees(self, paths: Sequence[str]) -> None:
-        """Remove directory trees that exist."""
-        for path in paths:
-            if self._world.disk.exists(path):
-                self._world.disk.remove_tree(path)
+            try:
+                if self._world.disk.exists(path):
+                    remove(path)
+            except FileNotFoundError:
+                continue  # its directory was renamed meanwhile, to be removed as a whole
+            except OSError as error:
+                return path, error
+        return None
 
 
 async def _repeat(interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:

@@ -73,7 +73,9 @@ def _check_header_and_crc(buffer: Buffer, rules: AppendRules, origin: Origin) ->
         if not crc_is_valid(buffer, header):
             raise CorruptRecords(f"batch of {header.size} bytes: its CRC does not match its bytes")
     except CorruptRecords as error:
-        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"{error}. Send the batch again.") from error
+        raise AppendRefused(
+            ErrorCode.CORRUPT_MESSAGE, f"the batch is corrupt: {error}. Send the batch again."
+        ) from error
     _check_header(header, origin)
     try:
         check_plausible(buffer, header)
@@ -99,7 +101,7 @@ def _check_fits_segment(batch: CheckedBatch, rules: AppendRules) -> CheckedBatch
     if batch.header.size > rules.segment_bytes:
         raise AppendRefused(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"the batch has {batch.header.size} bytes, segment.bytes of the topic is {rules.segment_bytes}. Lower "
+            f"the batch has {batch.header.size} bytes, but segment.bytes of the topic is {rules.segment_bytes}. Lower "
             "batch.size in the producer, or raise segment.bytes.",
         )
     return batch
@@ -110,19 +112,20 @@ def _only_batch(buffer: Buffer) -> BatchHeader:
     if len(buffer) < HEADER_BYTES:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
-            f"the request has {len(buffer)} bytes for this partition, a record batch has at least {HEADER_BYTES}. "
+            f"the request has {len(buffer)} bytes for this partition, but a record batch has at least {HEADER_BYTES}. "
             f"{WRONG_CLIENT}",
         )
     header = header_at(buffer)
     if header.magic != MAGIC:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
-            f"the batch has magic {header.magic}, only magic {MAGIC} is accepted. Update the producer's client.",
+            f"the batch has magic {header.magic}, but only magic {MAGIC} is accepted. Update the producer's client.",
         )
     if header.size > len(buffer):
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
-            f"the batch header says {header.size} bytes, only {len(buffer)} came. {WRONG_CLIENT}",
+            f"the batch header announces {header.size} bytes, but the request has only {len(buffer)} for this "
+            f"partition. {WRONG_CLIENT}",
         )
     if header.size < len(buffer) and next(batches(buffer, header.size), None) is not None:
         raise AppendRefused(
@@ -137,7 +140,7 @@ def _check_before_crc(header: BatchHeader, rules: AppendRules, origin: Origin) -
     if origin is Origin.CLIENT and header.base_offset != 0:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
-            f"the batch has base offset {header.base_offset}, a producer must send 0. {WRONG_CLIENT}",
+            f"the batch has base offset {header.base_offset}, but a producer must send 0. {WRONG_CLIENT}",
         )
     if header.size > rules.max_message_bytes:
         check_size(header.size, rules)
@@ -149,7 +152,8 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
     if count <= 0 or count != header.last_offset_delta + 1:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
-            f"the batch header says {count} records, but last offset delta {header.last_offset_delta}. {WRONG_CLIENT}",
+            f"the batch header announces {count} records, but has last offset delta {header.last_offset_delta}. "
+            f"{WRONG_CLIENT}",
         )
     if origin is Origin.CLIENT and header.is_control:
         raise AppendRefused(
@@ -158,7 +162,7 @@ def _check_header(header: BatchHeader, origin: Origin) -> None:
     if origin is Origin.CLIENT and header.has_producer and header.base_sequence <= NO_SEQUENCE:
         raise AppendRefused(
             ErrorCode.INVALID_RECORD,
-            f"producer {header.producer_id} sent base sequence {header.base_sequence}, it must not be negative. "
+            f"producer {header.producer_id} sent base sequence {header.base_sequence}, which must not be negative. "
             f"{WRONG_CLIENT}",
         )
     if header.attributes & LOG_APPEND_TIME_BIT:

@@ -67,7 +67,7 @@ class LocalLog:
         segments.active.roll_jitter_ms = self._jitter_ms()
 
     def _jitter_ms(self) -> int:
-        """A random part of `segment.jitter.ms`."""
+        """A random time up to `segment.jitter.ms`, by which a segment is rolled earlier."""
         most = min(self.config.segment_jitter_ms, self.config.segment_ms)
         return self._draw_below(most) if most > 0 else 0
 
@@ -151,7 +151,9 @@ class LocalLog:
             end = min(end, _end_before_damage(segment, position))
         available = min(end, segment.file_size()) - position
         if available < PREFIX_BYTES:
-            raise CorruptRecords(f"{segment.log_path} ends at byte {position + available}, before the records to read")
+            raise CorruptRecords(
+                f"{segment.log_path} ends at byte {position + available}, before the end of the records to read"
+            )
         if max_bytes >= available:
             return Location(segment, position, available)
         first = entry_size(segment.pread(PREFIX_BYTES, position))

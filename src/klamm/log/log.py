@@ -296,7 +296,10 @@ class Log(LogStorage):
                     if segment.transaction_index.collect(start_offset, end_offset, aborted):
                         break
                 except CorruptFile as error:
-                    raise CorruptRecords(f"{error}. The next start of the node builds this index again.") from error
+                    raise CorruptRecords(
+                        f"the index of aborted transactions is damaged: {error}. The next start of the node "
+                        "builds it again."
+                    ) from error
         return aborted
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:

@@ -183,7 +183,10 @@ class LogManager:
     def _choose_directories(
         self, requests: Sequence[LogRequest], refused: dict[TopicPartition, StorageFailed]
     ) -> list[tuple[LogRequest, LogDirectory]]:
-        """The directory for each new log, the live one with the fewest; errors go to `refused`."""
+        """Return the directory for each log; errors go to `refused`.
+
+        It is the preferred one, else the live one with the fewest logs.
+        """
         places = []
         counts = dict.fromkeys(self._registry.live, 0)
         for home in self._registry.homes.values():
@@ -237,14 +240,17 @@ class LogManager:
         return log
 
     def delete(self, partition: TopicPartition) -> bool:
-        """Rename the log's directory at once and remove it later; whether there was a log. Raises StorageFailed.
+        """Rename the log's directory at once and remove it later; whether there was a log.
 
-        A power loss may undo the deletion until `sync_deletions` has returned.
+        A power loss may undo the deletion until `sync_deletions` has returned. Raises StorageFailed where that fails,
+        and where the log may lie in a directory that could not be loaded.
         """
         self.moves.delete_future(partition)
         self.moves.take_preferred(partition)
         log = self._registry.logs.pop(partition, None)
         if log is None:
+            if why := self._registry.why_not_deletable(partition):
+                raise StorageFailed(why)
             return False
         home = self._registry.homes.pop(partition)
         try:
@@ -316,6 +322,10 @@ class LogManager:
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
         """Take the log's data directory offline."""
         self._registry.on_log_failed(log, error)
+
+    def on_path_failed(self, path: str, error: OSError) -> None:
+        """Take the data directory that has this path offline."""
+        self._registry.on_path_failed(path, error)
 
     async def close(self, broker_epoch: int = -1) -> None:
         """Flush all logs and mark the directories as cleanly shut down; a second call does nothing.

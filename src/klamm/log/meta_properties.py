@@ -45,7 +45,7 @@ def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
         raise CorruptFile(f"{path} is damaged: it has no line version=0. {_RESTORE}")
     if version != _VERSION:
         raise BadLogDirectory(
-            f"{path} has version={version}, a log directory in ZooKeeper mode has version={_VERSION}. "
+            f"{path} has version={version}, but a log directory in ZooKeeper mode has version={_VERSION}. "
             "Change log.dirs to a directory that no KRaft node has formatted."
         )
     broker_id = fields.pop("broker.id", None)
@@ -93,12 +93,12 @@ def check_meta(directory: str, meta: MetaProperties, broker_id: int, cluster_id:
     path = f"{directory}/{META_PROPERTIES}"
     if meta.broker_id is not None and meta.broker_id != broker_id:
         raise BadLogDirectory(
-            f"{path} belongs to broker {meta.broker_id}, this node is broker {broker_id}. "
+            f"{path} belongs to broker {meta.broker_id}, but this node is broker {broker_id}. "
             "Correct broker.id or log.dirs."
         )
     if meta.cluster_id is not None and meta.cluster_id != cluster_id:
         raise BadLogDirectory(
-            f"{path} belongs to cluster {meta.cluster_id}, zookeeper.connect leads to cluster {cluster_id}. "
+            f"{path} belongs to cluster {meta.cluster_id}, but zookeeper.connect leads to cluster {cluster_id}. "
             "Correct zookeeper.connect, or use another directory."
         )
 

@@ -161,7 +161,10 @@ def check_records(
 
 
 def _walked(header: BatchHeader, pieces: Iterable[bytes]) -> Iterator[tuple[int, bool, bool]]:
-    """What is checked of each record. Raises MalformedRecord, BadCompression."""
+    """Yield, for each record, its timestamp, whether its offset follows the one before, and whether it has a key.
+
+    Raises MalformedRecord, BadCompression.
+    """
     base = header.base_timestamp
     for index, (timestamp_delta, offset_delta, has_key) in enumerate(walk(pieces, header.record_count)):
         yield _wrap_to_int64(base + timestamp_delta), offset_delta == index, has_key

@@ -172,7 +172,7 @@ class Producers:
         if known.transaction_start is not None and not header.is_transactional:
             raise AppendRefused(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} sent a batch without transaction while its transaction is open. "
+                f"producer {header.producer_id} sent a batch that is not transactional while its transaction is open. "
                 "Commit or abort the transaction first.",
             )
         return None
@@ -186,14 +186,14 @@ class Producers:
         if header.is_transactional and not is_open and not verification.is_verified:
             raise AppendRefused(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} sent a batch that is not part of an open transaction: it ended "
-                "meanwhile. Abort the transaction and begin another one.",
+                f"producer {header.producer_id} sent a transactional batch, but its transaction was not "
+                "confirmed or has ended. Abort the transaction and begin another one.",
             )
         if origin is Origin.CLIENT and header.base_sequence > verification.lowest_sequence:
             raise AppendRefused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {header.base_sequence}, and before it "
-                f"{verification.lowest_sequence}, which is not written yet. Send that one again first.",
+                f"producer {header.producer_id} sent sequence {header.base_sequence} before its sequence "
+                f"{verification.lowest_sequence} was written. Send the earlier batch again first.",
             )
 
     def start_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Verification | None:
@@ -304,7 +304,7 @@ class Producers:
         self.end_offset = end_offset
 
     def replace_by(self, other: "Producers") -> None:
-        """Take over the state of `other`."""
+        """Drop the own state of the producers and take over that of `other`."""
         self._producers = other._producers
         self._open_transactions = other._open_transactions
         self._unreplicated = other._unreplicated

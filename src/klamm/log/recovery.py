@@ -99,7 +99,7 @@ class SegmentRebuild:
         if epoch == NO_LEADER_EPOCH or epoch >= self._last_epoch:
             return None
         where = f"batch at byte {batch.position}, offset {batch.header.base_offset}"
-        return f"{where}: the batch has the leader epoch {epoch}, the batch before has {self._last_epoch}"
+        return f"{where}: the batch has the leader epoch {epoch}, but the batch before has {self._last_epoch}"
 
     def _index_batch(self, batch: ScannedBatch) -> None:
         """Add an intact batch to indexes, producers and leader epochs."""
@@ -123,7 +123,7 @@ def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | 
     if not crc_is_valid(batch.buffer, header):
         return f"{where}, offset {header.base_offset}: its CRC does not match its bytes"
     if header.base_offset < expected or not segment.fits(header.last_offset):
-        return f"{where}: the batch has the base offset {header.base_offset}, expected is {expected} or later"
+        return f"{where}: the batch has the base offset {header.base_offset}, but {expected} or later was expected"
     if limit is not None and header.last_offset >= limit:
         return f"{where}: its last offset is {header.last_offset}, but the next segment begins at {limit}"
     return None

@@ -97,6 +97,15 @@ class LogRegistry:
             )
         return None if self.live else f"{partition}: all log directories are offline. {REPAIR}"
 
+    def why_not_deletable(self, partition: TopicPartition) -> str | None:
+        """Why the log of a partition that is not listed may still exist; None if it certainly does not."""
+        if partition in self.unreadable:
+            return self.why_unavailable(partition, is_new=True)
+        unknown = [path for path, directory in self.directories.items() if not directory.is_loaded]
+        if not unknown:
+            return None
+        return f"{partition} may be in an offline log directory: {', '.join(unknown)}. {REPAIR}"
+
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def register(self, log: Log, directory: LogDirectory) -> None:
@@ -113,7 +122,7 @@ class LogRegistry:
             self._housekeeping.on_small_files_changed(log)
 
     def _resolve_duplicate(self, log: Log, directory: LogDirectory, known: Log, home: LogDirectory) -> None:
-        """Of two logs of a partition, delete the one that the other replaced. Raises BadLogDirectory where none is."""
+        """Delete the log that the other log of the partition replaced. Raises BadLogDirectory where neither did."""
         if self._world.disk.exists(f"{log.directory}/{REPLACED_BY}"):
             self.retire(log, directory)
         elif self._world.disk.exists(f"{known.directory}/{REPLACED_BY}"):
@@ -131,7 +140,7 @@ class LogRegistry:
         self.unreadable[unreadable.partition] = unreadable
         directory.retain_checkpoints(unreadable.partition)
         logger.error(
-            "log cannot be read, the replica is offline",
+            "the log of a replica cannot be read: the replica is offline",
             partition=str(unreadable.partition),
             directory=unreadable.path,
             reason=unreadable.reason,
@@ -163,6 +172,11 @@ class LogRegistry:
         home = self._futures.home_of(log.partition) if is_future else self.homes.get(log.partition)
         if home is not None:
             self.take_offline(home, str(error))
+
+    def on_path_failed(self, path: str, error: OSError) -> None:
+        """Take the data directory that has this path offline."""
+        above = [directory for directory in self.directories.values() if path.startswith(f"{directory.path}/")]
+        self.take_offline(max(above, key=lambda directory: len(directory.path)), str(error))
 
     def take_offline(self, directory: LogDirectory, reason: str) -> None:
         """Take a data directory and its logs offline, and report the failure."""

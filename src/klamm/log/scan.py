@@ -46,7 +46,7 @@ def scan_headers(file: File, start: int, end: int, chunk_bytes: int = HEADER_CHU
             yield ScannedBatch(position, header_at(chunk, within), chunk)
             position += size
     except CorruptRecords as error:
-        raise CorruptRecords(f"byte {position}: {error}") from error
+        raise CorruptRecords(f"batch at byte {position}: {error}") from error
 
 
 def scan_batches(file: File, start: int, end: int, *, check: bool) -> Iterator[ScannedBatch]:
@@ -80,6 +80,6 @@ def scan_batches(file: File, start: int, end: int, *, check: bool) -> Iterator[S
             yield ScannedBatch(position, header, chunk)
             position += size
     except CorruptRecords as error:
-        raise CorruptRecords(f"byte {position}: {error}") from error
+        raise CorruptRecords(f"batch at byte {position}: {error}") from error
     if check and position < end:
-        raise CorruptRecords(f"byte {position}: the batch is cut off at byte {end}")
+        raise CorruptRecords(f"batch at byte {position}: it is cut off at byte {end}, where the data ends")

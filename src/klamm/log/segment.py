@@ -293,13 +293,13 @@ class Segment:
         last = max(self.offset_index.last_offset if self.offset_index.count else -1, self.largest.offset)
         if self.size and last >= next_offset:
             raise CorruptFile(
-                f"an index of {self.log_path} has offset {last} in its last entry, the segment ends before "
+                f"an index of {self.log_path} has offset {last} in its last entry, but the segment ends before "
                 f"{next_offset}"
             )
         if self.time_index.count and self._max_timestamp_at(self.largest.offset) != self.largest.timestamp:
             raise CorruptFile(
                 f"{self.time_index.path}: its last entry has timestamp {self.largest.timestamp} for offset "
-                f"{self.largest.offset}, the batch there has another"
+                f"{self.largest.offset}, but the batch there has another timestamp"
             )
 
     def _max_timestamp_at(self, offset: int) -> int | None:

@@ -69,7 +69,7 @@ class LogStartup:
         )
         for topic, reason in configs.problems.items():
             logger.error(
-                "invalid topic config ignored, the broker's defaults apply",
+                "topic config ignored; the broker's defaults are used",
                 topic=topic,
                 reason=reason,
                 action=correct_topic_config(topic),

@@ -54,7 +54,7 @@ def is_small(records: Buffer) -> bool:
 
 
 def prepare_any(preparation: Preparation) -> bytes | Refusal:
-    """Like `prepare`, also for messages of format 0 and 1."""
+    """Check the records and convert them as `prepare` does, but also accept messages of format 0 and 1."""
     if not is_legacy(preparation.batch):
         return prepare(preparation)
     try:
@@ -64,7 +64,7 @@ def prepare_any(preparation: Preparation) -> bytes | Refusal:
 
 
 def _convert(preparation: Preparation) -> bytes:
-    """The batch to append. Raises AppendRefused."""
+    """Convert the messages to one batch of format 2, which is appended instead. Raises AppendRefused."""
     content, rules, now_ms = preparation
     headers = _checked_headers(content, rules)
     source = headers[0].codec
@@ -114,12 +114,16 @@ def _checked_headers(content: bytes, rules: AppendRules) -> list[BatchHeader]:
             if not crc_is_valid(content, header):
                 raise CorruptRecords(f"message {number}: its CRC does not match its bytes")
     except CorruptRecords as error:
-        raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"{error}. Send the messages again.") from error
+        raise AppendRefused(
+            ErrorCode.CORRUPT_MESSAGE, f"the messages are corrupt: {error}. Send the messages again."
+        ) from error
     if any(header.magic != headers[0].magic for header in headers):
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"the messages are of different formats. {WRONG_CLIENT}")
     if len(headers) > 1 and any(map(is_compressed, headers)):
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD, "a compressed message is not alone in its partition. Send one for each partition."
+            ErrorCode.INVALID_RECORD,
+            "the request has a compressed message and others for the same partition. Send one compressed "
+            "message per partition.",
         )
     if any(header.magic and header.attributes & LOG_APPEND_TIME_BIT for header in headers):
         raise AppendRefused(
@@ -130,7 +134,7 @@ def _checked_headers(content: bytes, rules: AppendRules) -> list[BatchHeader]:
 
 
 def _check_messages(wrapper: BatchHeader, messages: Iterator[Message]) -> tuple[int, int]:
-    """Check what is within a compressed message; the number of messages and the first timestamp.
+    """Check the messages of a message set or of a compressed message; returns their number and first timestamp.
 
     Raises AppendRefused, CorruptRecords.
     """
@@ -143,14 +147,15 @@ def _check_messages(wrapper: BatchHeader, messages: Iterator[Message]) -> tuple[
             continue
         if not message.has_valid_crc:
             raise AppendRefused(
-                ErrorCode.CORRUPT_MESSAGE, "the CRC of a message within a compressed one is wrong. Send it again."
+                ErrorCode.CORRUPT_MESSAGE,
+                "a message within a compressed message does not match its CRC. Send the messages again.",
             )
         if message.magic != wrapper.magic:
-            raise CorruptRecords("a compressed message contains another format than its own")
+            raise CorruptRecords("a compressed message contains a message of another format than its own")
         if message.codec is not Codec.NONE and len(nested) < MAX_RECORD_ERRORS:
             nested.append(count - 1)
     if nested:
-        text = "the message is compressed, and so is the one around it: send it uncompressed within"
+        text = "a compressed message contains this compressed message: compress only the outer one"
         errors = [RecordError(n, text) for n in nested]
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"record {nested[0]}: {text}", errors)
     return count, first_timestamp

@@ -50,5 +50,5 @@ class LeaderAndIsr(NamedTuple):
         return tuple.__new__(LeaderAndIsr, (leader, leader_epoch + 1, isr, controller_epoch, partition_epoch, after))
 
     def at_partition_epoch(self, partition_epoch: int) -> "LeaderAndIsr":
-        """The same state with another partition epoch, for example after a write."""
+        """Return this state with another partition epoch, for example after a write."""
         return self._replace(partition_epoch=partition_epoch)

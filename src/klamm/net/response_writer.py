@@ -132,7 +132,7 @@ class ResponseWriter:
         self._transport.write(chunk)  # may block us at once
 
     def _on_chunk_read(self, done: "asyncio.Task[Buffer]") -> None:
-        """Write a chunk that was read from disk, then go on."""
+        """Write a chunk that was read from disk, then continue with the next one."""
         self._reading = None
         if done.cancelled() or not self._parts:
             return

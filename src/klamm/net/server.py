@@ -336,7 +336,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._close_with_warning(str(error))
             return
         log.error(
-            "unexpected error in a request: connection closed, the client may connect again",
+            "unexpected error while handling a request: its connection is closed, the client may connect again",
             peer=str(self._client.peer),
             head=head.hex(),
             exc_info=error,

@@ -51,7 +51,7 @@ def read_file(disk: Disk, option: str, path: str) -> bytes:
     try:
         return disk.read(path)
     except OSError as error:
-        raise UsageError(f"Cannot read {option} {path}: {error.strerror or error}.") from error
+        raise UsageError(f"Cannot read {option} {path}: {error.strerror or error}. Check the path.") from error
 
 
 def parse_reassignment(content: bytes, source: str) -> dict[TopicPartition, Replicas]:

@@ -25,6 +25,15 @@ from klamm.runtime.workers import Workers
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 VALID_ACKS: Final = (-1, 0, 1)
+WITHOUT_LOG_START: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+"""Refusals that do not tell the log start offset, which producers compare with what they sent before."""
 
 
 class AppendResult(NamedTuple):
@@ -123,7 +132,7 @@ class ProduceService:
             own_log = self._hosted.find(topic_partition).leader_log
             preparation = own_log.preparation(batch, origin)
         except (PartitionRefused, AppendRefused) as refusal:
-            return _refusal_result(topic_partition, refusal), -1
+            return self._refusal_result(topic_partition, refusal), -1
         if preparation is None and not self._preparing.is_busy(topic_partition):
             return self._append_now(topic_partition, batch, acks, origin)
         return self._append_after_preparation(topic_partition, own_log, preparation or batch, acks, origin)
@@ -154,7 +163,7 @@ class ProduceService:
         try:
             return await self._preparing.append_in_order(topic_partition, own_log, preparation, append)
         except (PartitionRefused, AppendRefused) as refusal:
-            return _refusal_result(topic_partition, refusal), -1
+            return self._refusal_result(topic_partition, refusal), -1
 
     def _append_now(
         self, topic_partition: TopicPartition, batch: Buffer | CheckedBatch, acks: int, origin: Origin
@@ -163,7 +172,7 @@ class ProduceService:
         try:
             info = self._hosted.find(topic_partition).append_as_leader(batch, acks, origin)
         except (PartitionRefused, AppendRefused) as refusal:
-            return _refusal_result(topic_partition, refusal), -1
+            return self._refusal_result(topic_partition, refusal), -1
         except StorageFailed as error:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)), -1
         counts = self._counts
@@ -171,6 +180,19 @@ class ProduceService:
         counts.messages_in += info.last_offset - info.first_offset + 1
         result = AppendResult(ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset)
         return result, info.last_offset + 1
+
+    def _refusal_result(
+        self, topic_partition: TopicPartition, refusal: PartitionRefused | AppendRefused
+    ) -> AppendResult:
+        """The result of a partition whose append was refused."""
+        errors = refusal.record_errors if isinstance(refusal, AppendRefused) else ()
+        text = str(refusal)
+        message = text if text.startswith(str(topic_partition)) else f"{topic_partition}: {text}"
+        partition = self._hosted.get(topic_partition)
+        start = -1
+        if refusal.code not in WITHOUT_LOG_START and partition is not None and partition.log is not None:
+            start = partition.log.start_offset
+        return AppendResult(refusal.code, log_start_offset=start, record_errors=errors, message=message)
 
     async def _wait_for_replication(
         self, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult], timeout_ms: int
@@ -219,11 +241,3 @@ class ProduceService:
         """The final error code of an acks=all append up to `offset`; None while it is not replicated."""
         partition = self._hosted.get(topic_partition)
         return self._hosted.absence_error(topic_partition) if partition is None else partition.acks_all_result(offset)
-
-
-def _refusal_result(topic_partition: TopicPartition, refusal: PartitionRefused | AppendRefused) -> AppendResult:
-    """The result of a partition whose append was refused."""
-    errors = refusal.record_errors if isinstance(refusal, AppendRefused) else ()
-    text = str(refusal)
-    message = text if text.startswith(str(topic_partition)) else f"{topic_partition}: {text}"
-    return AppendResult(refusal.code, record_errors=errors, message=message)

@@ -63,12 +63,21 @@ class FetchConversion:
         try:
             return await self._converted(own_log, cached, data, params.magic, share)
         except SliceLost as lost:
-            log.warning("records are gone before they were sent", partition=str(cached.topic_partition), why=str(lost))
+            log.warning(
+                "records to convert for an old client were truncated or deleted before they were read: the client "
+                "fetches again",
+                partition=str(cached.topic_partition),
+                why=str(lost),
+            )
             return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
         except (StorageFailed, OffsetOutOfRange):
             return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
         except CorruptRecords as error:
-            log.error("records cannot be converted", partition=str(cached.topic_partition), why=str(error))
+            log.error(
+                "corrupt records cannot be converted for an old client: the client gets CORRUPT_MESSAGE",
+                partition=str(cached.topic_partition),
+                why=str(error),
+            )
             return FetchData(ErrorCode.CORRUPT_MESSAGE)
         except WorkerFailed as error:
             log.error(
@@ -82,7 +91,10 @@ class FetchConversion:
     async def _converted(
         self, own_log: Log, cached: CachedPartition, data: FetchData, magic: int, share: int
     ) -> FetchData:
-        """The records in this format; where all of them are left out, those behind them."""
+        """Convert the records to this format.
+
+        Where the conversion leaves all of them out, the records that follow are converted.
+        """
         records, offset = data.records, cached.request.fetch_offset
         for _ in range(_MAX_READS):
             if not len(records):

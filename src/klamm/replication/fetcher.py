@@ -200,7 +200,7 @@ class Fetcher:
                 raise FetchRefused(f"the leader refused the whole Fetch request: {ErrorCode(response.error_code).name}")
         except (KlammError, OSError, TimeoutError) as error:
             log.info(
-                "leader does not answer a fetch: fetching again after the backoff",
+                "the leader does not answer a fetch: fetching again after the backoff",
                 why=str(error) or type(error).__name__,
                 partitions=len(self),
             )
@@ -316,7 +316,7 @@ class Fetcher:
                         self._unsynced[topic_partition] = own_log
         await self._sync_before_next_fetch()
         if refusals:
-            log.info("leader answered partitions of a fetch with errors", **refusals)
+            log.info("the leader answered some partitions of a fetch with errors", **refusals)
         for topic_partition, followed, end in diverging:
             if self._is_current(topic_partition, followed):  # a flush may have taken time (KAFKA-7786)
                 self._truncate_diverged(topic_partition, followed, end)
@@ -375,7 +375,7 @@ class Fetcher:
             self._delay(topic_partition)
         except CorruptRecords as error:
             log.error(
-                "corrupt records in a fetch response: fetching them again",
+                "the leader's fetch response has corrupt records: fetching them again",
                 partition=str(topic_partition),
                 why=str(error),
             )
@@ -391,13 +391,14 @@ class Fetcher:
         if error is ErrorCode.FENCED_LEADER_EPOCH and sent_epoch == followed.leader_epoch:
             self._stop_fetching(topic_partition)
             log.info(
-                "leader epoch is fenced: not fetched until the next LeaderAndIsr",
+                "the leader fenced this follower's leader epoch: the partition is not fetched until the next "
+                "LeaderAndIsr",
                 partition=str(topic_partition),
                 epoch=sent_epoch,
             )
             return
         log.debug(
-            "leader answered a partition with an error: fetching it again later",
+            "the leader answered a partition of a fetch with an error: fetching it again later",
             partition=str(topic_partition),
             error=error.name,
         )
@@ -413,7 +414,7 @@ class Fetcher:
             own = own_log.epochs.end_offset_for(leader.epoch, own_log.end_offset)
             offset = truncation_offset(leader, own, own_log.end_offset, followed.fetch_offset)
             log.info(
-                "log diverged from the leader's: truncated",
+                "the follower's log diverged from the leader's and was truncated",
                 partition=str(topic_partition),
                 leader_epoch_end=leader,
                 own_epoch_end=own,
@@ -446,7 +447,7 @@ class Fetcher:
                     partition.restart_at(leader_start)
             was_refused_inside = offset == followed.fetch_offset
             log.warning(
-                "fetch offset was out of range on the leader: fetching goes on from the new offset",
+                "the follower's fetch offset was out of range on the leader: it fetches from the new offset",
                 partition=str(topic_partition),
                 was=followed.fetch_offset,
                 now=offset,

@@ -191,7 +191,7 @@ class FetchService:
         topic_partition = cached.topic_partition
         assert topic_partition is not None
         log.error(
-            "a fetch met damaged records, which are not sent",
+            "a fetch request asks for damaged records: they are not sent",
             partition=str(topic_partition),
             offset=cached.request.fetch_offset,
             why=problem,
@@ -254,7 +254,7 @@ async def _intact_part(records: Records) -> tuple[Records, str | None]:
     except SliceLost:
         return records, None  # who reads them next notices
     if problem is None and not size:
-        problem = "the length of the batch exceeds the records that follow"
+        problem = "the length in the batch header exceeds the bytes that follow"
     return records.first(size), problem
 
 

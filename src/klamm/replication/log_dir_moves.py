@@ -175,7 +175,9 @@ class LogDirMoves:
             self._on_storage_failed(partition, error)
         except (OffsetOutOfRange, ProducersRestoring) as error:
             log.debug(
-                "copying a replica to another log directory is delayed", partition=str(topic_partition), why=str(error)
+                "the copy of a replica to another log directory is delayed",
+                partition=str(topic_partition),
+                why=str(error),
             )
             self._delay(topic_partition)
         except (KlammError, OSError) as error:
@@ -201,7 +203,11 @@ class LogDirMoves:
     def _on_storage_failed(self, partition: Partition, error: StorageFailed) -> None:
         """Cancel the move if its source or target directory failed; if the future log still exists, try again later."""
         topic_partition = partition.topic_partition
-        log.warning("copying a replica failed", partition=str(topic_partition), why=str(error))
+        log.warning(
+            "cannot copy a replica to another log directory: one of the two directories failed",
+            partition=str(topic_partition),
+            why=str(error),
+        )
         if topic_partition not in self._logs.futures:
             partition.future_log = None
             partition.check_waiting_deletes()

@@ -90,5 +90,6 @@ def _require_committed_epoch(partition: Partition, own_log: Log) -> None:
     if start is not None and start > own_log.high_watermark:
         raise PartitionRefused(
             ErrorCode.OFFSET_NOT_AVAILABLE,
-            f"{partition.topic_partition}: high watermark {own_log.high_watermark} is below the epoch start {start}",
+            f"{partition.topic_partition}: the high watermark {own_log.high_watermark} has not reached offset "
+            f"{start} yet, where the leader epoch begins. Retry.",
         )

@@ -136,7 +136,8 @@ class Partition:
             )
         raise PartitionRefused(
             ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"{self.topic_partition}: leader epoch {epoch} is newer than the known one, {self.leader_epoch}",
+            f"{self.topic_partition}: leader epoch {epoch} is newer than the one this broker knows, "
+            f"{self.leader_epoch}",
         )
 
     # ---- roles

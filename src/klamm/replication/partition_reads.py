@@ -45,7 +45,7 @@ def read_partition(
     if offset > end or offset < start:
         raise PartitionRefused(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{partition.topic_partition}: offset {offset} is out of range, the log has {start} to {end}",
+            f"{partition.topic_partition}: offset {offset} is out of range; the log has offsets {start} to {end}",
         )
     if is_follower:
         bound = end

@@ -138,7 +138,7 @@ class RecordRepair:
                 end_point.close()
             self._on_mended(own_log, segment, damaged, source)
             return
-        raise CannotMend("; ".join(problems) or "no other replica is in sync")
+        raise CannotMend("; ".join(problems) or "no other replica is in the ISR")
 
     def _on_mended(self, own_log: Log, segment: Segment, damaged: tuple[DamagedRange, ...], source: BrokerId) -> None:
         """Count and log the repaired ranges, and allow compaction of the log again."""
@@ -146,7 +146,7 @@ class RecordRepair:
         own_log.cleaning.on_config_changed()
         for each in damaged:
             log.warning(
-                "damaged records replaced by those of another replica",
+                "damaged records of a log were replaced by those of another replica",
                 partition=str(own_log.partition),
                 file=segment.log_path,
                 offsets=f"{each.first_offset} to {each.end_offset - 1}",
@@ -164,7 +164,7 @@ class RecordRepair:
         pause_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(failures, 20))
         self._waiting[topic_partition] = asyncio.get_running_loop().time() + pause_s
         log.warning(
-            "damaged records cannot be replaced now: trying again later",
+            "damaged records of a log cannot be replaced by another replica's now: trying again later",
             partition=str(topic_partition),
             reason=reason,
             retry_s=round(pause_s),
@@ -196,17 +196,20 @@ async def fetch_range(end_point: LeaderEndPoint, partition: Partition, damage: D
                 break
             if header.base_offset < offset or header.last_offset >= damage.end_offset:
                 raise CannotMend(
-                    f"the fetched batch has offsets {header.base_offset} to {header.last_offset}, expected are "
-                    f"offsets within {offset} to {damage.end_offset - 1}"
+                    f"the fetched batch has offsets {header.base_offset} to {header.last_offset}, but only "
+                    f"offsets within {offset} to {damage.end_offset - 1} were requested"
                 )
             if not crc_is_valid(content, header):
-                raise CannotMend(f"the batch fetched at offset {header.base_offset} does not match its CRC, too")
+                raise CannotMend(
+                    f"the batch fetched from the other replica at offset {header.base_offset} does not match its CRC "
+                    "either"
+                )
             begin = header.position if begin is None else begin
             end, offset = header.position + header.size, header.next_offset
         if begin is not None:
             yield memoryview(content)[begin:end]
         elif offset < damage.end_offset:
-            raise CannotMend(f"there are no records at offset {offset} below the high watermark")
+            raise CannotMend(f"the other replica has no records at offset {offset} below its high watermark")
 
 
 async def _fetch(end_point: LeaderEndPoint, partition: Partition, offset: int) -> Buffer:
@@ -230,19 +233,19 @@ async def _fetch(end_point: LeaderEndPoint, partition: Partition, offset: int) -
     response = await end_point.fetch(request, FETCH_VERSION)
     content = _records_of(response, topic_partition)
     if not content:
-        raise CannotMend(f"there are no records at offset {offset} below the high watermark")
+        raise CannotMend(f"the other replica has no records at offset {offset} below its high watermark")
     return content
 
 
 def _records_of(response: FetchResponse, topic_partition: TopicPartition) -> Buffer:
     """The partition's records in a Fetch response. Raises CannotMend."""
     if response.error_code:
-        raise CannotMend(f"Fetch was answered with {ErrorCode(response.error_code).name}")
+        raise CannotMend(f"the other replica answered Fetch with {ErrorCode(response.error_code).name}")
     for topic in response.responses:
         for answer in topic.partitions:
             if (topic.topic, answer.partition_index) == topic_partition:
                 if answer.error_code:
-                    raise CannotMend(f"Fetch was answered with {ErrorCode(answer.error_code).name}")
+                    raise CannotMend(f"the other replica answered Fetch with {ErrorCode(answer.error_code).name}")
                 records: Buffer = answer.records or b""
                 return records
-    raise CannotMend("the Fetch response does not have the partition")
+    raise CannotMend("the Fetch response of the other replica does not contain the partition")

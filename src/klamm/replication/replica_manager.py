@@ -195,7 +195,7 @@ class ReplicaManager:
 
     async def alter_log_dirs(self, directories: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
         """Begin to move each replica of this broker to its log directory."""
-        assert self._moves is not None, "created without future logs"
+        assert self._moves is not None, "moves between log directories are not set up"
         return await self._moves.alter(directories)
 
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:

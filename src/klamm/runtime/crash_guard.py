@@ -111,6 +111,7 @@ class GuardProcess:
         os.set_blocking(self._pipe, False)
         self._pidfd = os.pidfd_open(process.pid)
         self._ended = asyncio.Event()
+        self._watched: set[int] = set()
         asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
 
     @property
@@ -125,16 +126,18 @@ class GuardProcess:
             f"watch {session.session_id & (2**64 - 1):x} {session.password.hex()} {session.timeout_ms} {servers} "
             f"{session.record_path or '-'}"
         )
+        self._watched.add(session.session_id)
 
     def forget(self, session_id: int) -> None:
         """Tell the guard that a session has ended. Raises OSError."""
         self._tell(f"forget {session_id & (2**64 - 1):x}")
+        self._watched.discard(session_id)
 
     def _tell(self, line: str) -> None:
         """Write a line into the pipe. Raises OSError where the guard ended or its pipe is full."""
         content = line.encode() + b"\n"
         if os.write(self._pipe, content) < len(content):
-            raise BlockingIOError("the crash guard does not read: its pipe is full")
+            raise BlockingIOError("the crash guard does not read what the node writes: its pipe is full")
 
     async def wait_for_end(self) -> None:
         """Wait until the process has ended."""
@@ -147,9 +150,10 @@ class GuardProcess:
     async def close(self) -> None:
         """Close the pipe and wait at most 2 s; a guard with sessions left stays until this process has ended."""
         self._process.stdin.close()  # type: ignore[union-attr]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_TIMEOUT_S):
-                await self._ended.wait()
+        if not self._watched:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_TIMEOUT_S):
+                    await self._ended.wait()
         if not self._ended.is_set():
             self._stop_reading()
 

@@ -165,7 +165,7 @@ def close_session(session: Session, record: bytes) -> str:
 
 
 def _close_over(connection: socket.socket, session: Session, record: bytes) -> bool:
-    """Attach the connection to the session and close it. Returns False where the session does not exist any more."""
+    """Attach to the session over this connection and close it. Returns False where it has ended already."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connect = struct.pack(">iqiQ", 0, 0, session.timeout_ms, session.session_id)
     _send(connection, connect + _buffer(session.password) + b"\0")
@@ -198,7 +198,7 @@ def _receive(connection: socket.socket) -> bytes:
     """Receive a packet. Raises OSError where the connection ends before, ValueError where it is no packet."""
     (length,) = struct.unpack(">i", _receive_exactly(connection, 4))
     if not 0 <= length <= _MAX_LINE_BYTES:
-        raise ValueError(f"it sent a packet of {length} bytes; ZooKeeper sends at most {_MAX_LINE_BYTES} here")
+        raise ValueError(f"ZooKeeper sent a packet of {length} bytes, but at most {_MAX_LINE_BYTES} were expected")
     return _receive_exactly(connection, length)
 
 

@@ -25,7 +25,7 @@ class WaitingThread:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     async def run(self, call: Callable[[], Any]) -> Any:
-        """Return the call's result. Raises what it raises."""
+        """Run the call in the thread and return its result. Raises what the call raises."""
         result: asyncio.Future[Any] = self._loop.create_future()
         self._calls.put((call, result))
         return await result
@@ -61,7 +61,7 @@ class StandardInput:
         self._thread = WaitingThread("standard-input")
 
     async def read(self) -> bytes:
-        """The next bytes; empty at the end. Raises OSError."""
+        """Read the next bytes of standard input; empty at its end. Raises OSError."""
         content: bytes = await self._thread.run(lambda: os.read(_STDIN, READ_BYTES))
         return content
 
@@ -74,7 +74,10 @@ class StandardOutput:
         self._thread = WaitingThread("standard-output")
 
     async def write(self, content: bytes) -> None:
-        """Return when all is written. Raises OSError, BrokenPipeError where nobody reads any more."""
+        """Write the content to standard output; returns when all is written.
+
+        Raises OSError, BrokenPipeError where the reader has closed it.
+        """
         await self._thread.run(lambda: _write_all(content))
 
 

@@ -135,7 +135,7 @@ class ClusterUnderTest(ScheduledCluster, Protocol):
         ...
 
     def report(self, event: Event) -> None:
-        """Report what a verb brought about or was answered."""
+        """Pass an event that a workload operation caused or observed, such as an answer, to the checks."""
 
 
 def server_index(broker: StubBroker) -> int | None:

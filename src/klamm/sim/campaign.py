@@ -153,7 +153,10 @@ class Campaign:
 
     def run(self) -> int:
         """Run the campaign; the exit code is 1 if an invariant broke, and 130 if the user stopped it."""
-        print(f"seeds from {self._first} on, {self._cores or core_count()} cores; Ctrl-C ends it", flush=True)
+        print(
+            f"running seeds from {self._first} on, on {self._cores or core_count()} cores; press Ctrl-C to stop",
+            flush=True,
+        )
         freeze_startup_objects(GC_THRESHOLD_OBJECTS)
         run = run_and_report if self._tier is CONTROLLER else partial(run_and_report, tier=self._tier.name)
         reports = over_cores(run, self._seeds(), self._cores)

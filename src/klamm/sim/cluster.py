@@ -181,6 +181,7 @@ class SimulatedCluster(ScheduledRun):
         return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.in_flight, o.request_timeout_ms, o.resend_pause_ms,
             o.imbalance_check_s, o.token_check_s, o.rebalances, o.deletes_topics, o.supports_features,
+            o.keeps_mirrors,
         )  # fmt: skip
 
     def start(self, number: int) -> None:
@@ -250,7 +251,7 @@ class SimulatedCluster(ScheduledRun):
             self.coverage.count_verb(what)
 
     def report(self, event: Event) -> None:
-        """Report what a verb brought about or was answered."""
+        """Check an event that a workload operation reports, such as an answer, and add it to the history."""
         self._observe(event)
 
     def _observe(self, event: Event) -> None:

@@ -149,7 +149,10 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                 if not self.steps % _STEPS_HASHED_AT_ONCE:
                     self._update_digest()
                 if self.steps > max_steps:
-                    raise OutOfTime(f"not finished after {max_steps} callbacks, at {self.now:.3f} s of simulated time")
+                    raise OutOfTime(
+                        f"the simulation is not finished after {max_steps} callbacks, at {self.now:.3f} s of "
+                        "simulated time"
+                    )
         finally:
             self._current = self.main_host
 
@@ -163,7 +166,8 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
             if due > limit_s:
                 heapq.heappush(timers, (due, -1, entry))
                 raise OutOfTime(
-                    f"not finished after {limit_s} s of simulated time; waiting tasks:\n{self.describe_waiting_tasks()}"
+                    f"the simulation is not finished after {limit_s} s of simulated time; waiting "
+                    f"tasks:\n{self.describe_waiting_tasks()}"
                 )
             if due > self.now:
                 self.now = due
@@ -194,7 +198,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         self._note((-(host.label + port), size))
 
     def _label_number(self, label: str) -> int:
-        """The number that stands for this text in the digest; a new text is added to the digest."""
+        """Return the number that represents this text in the digest; a new text is added to the digest."""
         number = self._labels.get(label)
         if number is None:
             self._update_digest()

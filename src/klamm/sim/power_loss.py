@@ -119,7 +119,7 @@ class NameChanged(NamedTuple):
         return (self.path + "/").startswith(path + "/")
 
     def after(self, rename: "DirectoryRenamed") -> "NameChanged":
-        """The same change once the directory has its new name."""
+        """Return this change with its path below the new name of the directory, after the directory was renamed."""
         return self._replace(path=rename.renamed(self.path)) if self.is_below(rename.source) else self
 
 
@@ -147,7 +147,7 @@ class DirectoryRenamed(NamedTuple):
         return self.target + path[len(self.source) :]
 
     def after(self, rename: "DirectoryRenamed") -> "DirectoryRenamed":
-        """The same change once a directory above has its new name."""
+        """Return this rename with its paths below the new name of a parent directory, after that one was renamed."""
         if not self.is_below(rename.source):
             return self
         return DirectoryRenamed(rename.renamed(self.source), rename.renamed(self.target))

@@ -134,6 +134,7 @@ class ScheduledRun(ABC):
         """Start the ensemble and the operator's session."""
         _, world = self.universe.start("ensemble")
         self.ensemble = Ensemble(world.clock, Rng(f"{self.seed}/ensemble"), _TICK)
+        self.history.tree = self.ensemble.tree
         self.ensemble.on_commit = self._on_committed
         self.ensemble.on_write = self._on_write
         self.ensemble.on_read = self._on_read

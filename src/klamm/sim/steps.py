@@ -111,7 +111,7 @@ class Steps:
 
         It is 1 if an invariant was violated, 130 if the user stopped it, else 0.
         """
-        print(f"{len(self._left)} runs, {cores or core_count()} cores; Ctrl-C ends it", flush=True)
+        print(f"{len(self._left)} runs on {cores or core_count()} cores; press Ctrl-C to stop", flush=True)
         try:
             with interrupted_by_stop_signals():
                 for result in over_cores(run_step, list(self._left), cores):

@@ -282,7 +282,7 @@ class ConnectionEnd(asyncio.Transport):
             room: Any = protocol.get_buffer(end - position)
             size = min(len(room), end - position)
             if not size:
-                raise RuntimeError(f"{protocol!r} gave an empty buffer without pausing")
+                raise RuntimeError(f"{protocol!r} returned an empty receive buffer, but did not pause reading")
             room[:size] = data[position : position + size]
             position += size
             protocol.buffer_updated(size)
@@ -304,5 +304,5 @@ def connect_ends(
 
 
 def _reset() -> ConnectionResetError:
-    """The error of a reset connection."""
+    """Return the error that reads and writes raise after the other side reset the connection."""
     return ConnectionResetError("connection reset by peer")

@@ -45,7 +45,8 @@ def decode(
     except CorruptBatch as error:
         first = int(run.headers["base_offset"][0])
         raise CorruptBatch(
-            f"{selection.topic_partition}, batches at offsets {first} to {run.next_offset - 1}: {error}. {READ_AGAIN}"
+            f"{selection.topic_partition}: the batches at offsets {first} to {run.next_offset - 1} cannot be "
+            f"decoded: {error}. {READ_AGAIN}"
         ) from error
 
 

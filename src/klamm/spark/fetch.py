@@ -85,8 +85,8 @@ class RangeReader:
         run = self._complete_batches(answer)
         if run.next_offset <= self._position:
             raise CorruptBatch(
-                f"{self._partition}: the answer to a fetch from offset {self._position} ends at {run.next_offset - 1}. "
-                f"{READ_AGAIN}"
+                f"{self._partition}: the answer to a fetch from offset {self._position} ends before it, at "
+                f"offset {run.next_offset - 1}. {READ_AGAIN}"
             )
         self._bytes_per_offset = len(run.buffer) / (run.next_offset - self._position)
         start, self._position = self._position, run.next_offset
@@ -102,7 +102,8 @@ class RangeReader:
             run = read_run(records)
         except CorruptBatch as error:
             raise CorruptBatch(
-                f"{self._partition}, answer to a fetch from offset {self._position}: {error}. {READ_AGAIN}"
+                f"{self._partition}: the answer to a fetch from offset {self._position} cannot be decoded: "
+                f"{error}. {READ_AGAIN}"
             ) from error
         if run.positions:
             return run

@@ -126,7 +126,7 @@ class _Translation:
         return frozenset(found)
 
     def _escaped_range(self) -> frozenset[str]:
-        """What an escape in a class stands for; a single character may begin a range."""
+        """The characters that an escape in a class stands for; a single character may be the first of a range."""
         chars = self._escaped_set()
         return self._range(next(iter(chars))) if len(chars) == 1 and self._peek() == "-" else chars
 
@@ -170,7 +170,7 @@ class _Translation:
         return _PROPERTIES[key]
 
     def _code_point(self, digits: int) -> str:
-        """The character of a hexadecimal number with so many digits, or in braces."""
+        """The character of a hexadecimal number with this many digits, or in braces."""
         number = self._until("}") if self._skip("{") else self._text[self._at : self._at + digits]
         if self._text[self._at - 1] != "}":
             self._at += digits

@@ -21,7 +21,7 @@ class Progress(NamedTuple):
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """The records of each partition that were there and not read, by offsets."""
+        """The number of records of each partition that the query has not read, counted by offsets."""
         return {p: max(0, self.ends.get(p, position) - position) for p, position in self.read.items()}
 
 
@@ -50,13 +50,19 @@ def _offset(given: Any) -> StreamOffset | None:
 
 def metrics(query: str, progress: Progress | None, rows: int, batch_ms: float) -> Iterator[Metric]:
     """The metrics of a query for Prometheus."""
-    lag = GaugeMetricFamily("klamm_spark_lag", "Records that were there and not read, by offsets.", labels=_LABELS)
-    position = GaugeMetricFamily("klamm_spark_next_offset", "The offset that is read next.", labels=_LABELS)
+    lag = GaugeMetricFamily(
+        "klamm_spark_lag",
+        "Records in the partition that the query has not read yet, counted by offsets.",
+        labels=_LABELS,
+    )
+    position = GaugeMetricFamily(
+        "klamm_spark_next_offset", "The offset in the partition that the query reads next.", labels=_LABELS
+    )
     for p, behind in (progress.lag if progress is not None else {}).items():
         lag.add_metric([query, p.topic, str(p.partition)], behind)
     for p, offset in (progress.read if progress is not None else {}).items():
         position.add_metric([query, p.topic, str(p.partition)], offset)
-    count = CounterMetricFamily("klamm_spark_rows", "Rows that were read.", labels=("query",))
+    count = CounterMetricFamily("klamm_spark_rows", "Rows that the query has read.", labels=("query",))
     count.add_metric([query], rows)
     took = GaugeMetricFamily("klamm_spark_batch_seconds", "The time of the last micro-batch.", labels=("query",))
     took.add_metric([query], batch_ms / 1000)

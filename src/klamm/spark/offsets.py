@@ -165,7 +165,7 @@ def _parse_partition(given: object) -> int:
     """Return the partition number, also from a string of digits. Raises ValueError."""
     number = int(given) if isinstance(given, str) and given.isdigit() else given
     if _check_integer(number) < 0:
-        raise ValueError("a partition is a number from 0")
+        raise ValueError("a partition must be a whole number, at least 0")
     return _check_integer(number)
 
 

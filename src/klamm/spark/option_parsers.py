@@ -66,7 +66,7 @@ def parse_topics(text: str) -> tuple[str, ...]:
 def parse_pattern(text: str) -> str:
     """Return a Java regular expression in Python's syntax. Raises ValueError."""
     if not text.strip():
-        raise ValueError("it is empty; give a regular expression, .* for all topics")
+        raise ValueError("the value is empty; give a regular expression, .* for all topics")
     translated = to_python(text)
     try:
         re.compile(translated)
@@ -95,7 +95,7 @@ def parse_on_data_loss(text: str) -> OnDataLoss:
 def parse_schema(text: str) -> str:
     """Return the fields of a schema. Raises ValueError where there is none; Spark parses the rest."""
     if not text.strip():
-        raise ValueError("it has no field; give names and types as in SQL, for example id BIGINT, user STRING")
+        raise ValueError("the schema has no field; give names and types as in SQL, for example id BIGINT, user STRING")
     return text.strip()
 
 
@@ -112,7 +112,7 @@ def parse_on_decode_error(text: str) -> OnDecodeError:
     if word.lower() == "deadletter" and re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", topic):
         return OnDecodeError(dead_letters=topic)
     if text.strip().lower() not in ("fail", "report"):
-        raise ValueError("it must be fail, report or deadletter:TOPIC")
+        raise ValueError("the value must be fail, report or deadletter:TOPIC")
     return OnDecodeError(reports=text.strip().lower() == "report")
 
 

@@ -123,7 +123,7 @@ TABLE: Final = (
     ),
     Option(
         "kafka.socket.connection.setup.timeout.ms", parse_milliseconds, "10000", BOTH,
-        "time to wait for one connection",
+        "time to wait until a connection to a broker is open",
     ),
     Option(
         "kafka.retry.backoff.ms", parse_milliseconds, "100", BOTH,
@@ -136,9 +136,11 @@ TABLE: Final = (
     ),
     Option(
         "kafka.fetch.max.bytes", parse_positive, "52428800", BOTH,
-        "maximum bytes of one fetch, too, since a fetch has one partition",
+        "maximum bytes of one fetch, like `kafka.fetch.max.bytes`, since a fetch has one partition",
     ),
-    Option("kafka.fetch.min.bytes", parse_positive, "1", BOTH, "minimum bytes for which a broker waits"),
-    Option("kafka.fetch.max.wait.ms", parse_positive, "500", BOTH, "maximum time for which a broker waits for records"),
+    Option("kafka.fetch.min.bytes", parse_positive, "1", BOTH,
+           "minimum bytes of records for which a broker waits before it answers a fetch"),
+    Option("kafka.fetch.max.wait.ms", parse_positive, "500", BOTH,
+           "maximum time for which a broker waits for these records"),
 )  # fmt: skip
 READ_OPTIONS: Final = OptionSet("read", TABLE, NO_EFFECT, REFUSED)

@@ -18,7 +18,7 @@ from klamm.client.errors import (
     recovery,
 )
 from klamm.client.records import produce_many_request
-from klamm.client.transactions import NO_PRODUCER, Producer
+from klamm.client.transactions import NO_PRODUCER, ProducerIdAndEpoch
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -57,7 +57,7 @@ class SendSettings(NamedTuple):
 class Identity(NamedTuple):
     """Who writes: without a producer id, as an idempotent producer, or in a transaction."""
 
-    producer: Producer = NO_PRODUCER
+    producer: ProducerIdAndEpoch = NO_PRODUCER
     transactional_id: str | None = None
 
 

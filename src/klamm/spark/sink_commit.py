@@ -8,7 +8,6 @@ docs/decisions/0017-spark-sink.md.
 from collections.abc import Callable, Collection, Sequence
 
 from klamm.client.errors import RequestRefused
-from klamm.client.transactions import OpenTransaction, ongoing_transactions
 from klamm.model.errors import ErrorCode
 from klamm.spark.read_client import ReadClient
 from klamm.spark.sink_commits import (
@@ -26,6 +25,7 @@ from klamm.spark.sink_task import (
     check_not_behind,
     transactions_of,
 )
+from klamm.spark.sink_transactions import OpenTransaction
 
 
 class BatchCommit:
@@ -114,7 +114,7 @@ class BatchCommit:
     def _completion(self, last: Commit, parts: Sequence[TaskPart]) -> Commit | None:
         """What is left to commit where an earlier run decided this batch; None where all of it is committed.
 
-        Transactions that were aborted before the earlier run could commit them are replaced by those of the same
+        SinkTransactions that were aborted before the earlier run could commit them are replaced by those of the same
         tasks in this run, if these have the same rows. Raises CommitsUnusable if not.
         """
         lost = {part.task for part in self._settle(last)}
@@ -146,8 +146,8 @@ class BatchCommit:
         Without it readers with read_committed would wait for their timeout.
         """
         kept = {part.transaction.transactional_id for part in (commit.parts if commit else ()) if part.transaction}
-        cluster, run = self._brokers.cluster, self._brokers.client.run
-        for name in run(ongoing_transactions(cluster, task_prefix(self._write.query))):
+        run = self._brokers.client.run
+        for name in run(self._transactions.ongoing(task_prefix(self._write.query))):
             if name not in kept:
                 run(self._transactions.begin(name, self._job.options.transaction_timeout_ms))
 

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from klamm.client.cluster import partition_counts, topic_ids_of
-from klamm.client.errors import RequestRefused, RetriableError, code_name
+from klamm.client.errors import DeliveryFailed, RequestRefused, RetriableError, code_name
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.partitioners import by_murmur2
 from klamm.client.routing import send_to_controller
-from klamm.client.transactions import OpenTransaction, Producer, Transactions
+from klamm.client.transactions import ProducerFenced, ProducerIdAndEpoch
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -25,6 +25,7 @@ from klamm.spark.read_client import ReadClient
 from klamm.spark.record_encoder import RecordColumns, Run, encode_runs
 from klamm.spark.record_writer import ALL_SIZES, Identity, RecordWriter, SendSettings
 from klamm.spark.schema import Columns
+from klamm.spark.sink_transactions import OpenTransaction, SinkTransactions
 from klamm.spark.tasks import POOL, Job, read_task
 from klamm.wire.api import ApiKey
 from klamm.wire.compression import Codec
@@ -90,7 +91,7 @@ def from_json(content: bytes) -> Commit:
     parts = [
         TaskPart(
             part["task"], part["rows"], part["digest"],
-            OpenTransaction(part["transactionalId"], Producer(part["producerId"], part["producerEpoch"])),
+            OpenTransaction(part["transactionalId"], ProducerIdAndEpoch(part["producerId"], part["producerEpoch"])),
         )
         for part in found["tasks"]
     ]  # fmt: skip
@@ -134,7 +135,7 @@ class CommitTopic:
             error = RetriableError(f"topic {self._topic} is not in the metadata yet")
             self._brokers.client.world.sleep(backoff.next_wait_s(f"creating topic {self._topic}", error))
 
-    def last(self, query: str, transactions: Transactions | None = None) -> Commit | None:
+    def last(self, query: str, transactions: SinkTransactions | None = None) -> Commit | None:
         """The last commit of the query; None where it never committed. Raises CommitsUnusable, Unreachable.
 
         With `transactions` the commit that a killed run of the query left open is aborted.
@@ -161,7 +162,7 @@ class CommitTopic:
                 "to a topic that only klamm writes."
             ) from error
 
-    def write(self, query: str, commit: Commit, transaction: OpenTransaction, transactions: Transactions) -> None:
+    def write(self, query: str, commit: Commit, transaction: OpenTransaction, transactions: SinkTransactions) -> None:
         """Write a commit in a transaction that is new, and commit it. Raises CommitsUnusable where it is fenced."""
         partition, _ = self._partition(query)
         run = self._brokers.client.run
@@ -182,7 +183,7 @@ class CommitTopic:
             writer.write(encode_runs(columns, [Run(partition, 0, 1)], ALL_SIZES))
             writer.flush()
             is_committed = run(transactions.end(transaction, commit=True))
-        except RequestRefused as error:
+        except (ProducerFenced, RequestRefused, DeliveryFailed) as error:
             raise CommitsUnusable(_fenced(query, str(error))) from error
         if not is_committed:
             raise CommitsUnusable(_fenced(query, "its transaction was aborted"))
@@ -200,7 +201,7 @@ class CommitTopic:
         return partition, topic_ids_of(topics).get(self._topic)
 
     def _wait_until_stable(
-        self, partition: TopicPartition, end: int, query: str, transactions: Transactions | None
+        self, partition: TopicPartition, end: int, query: str, transactions: SinkTransactions | None
     ) -> None:
         """Wait until all transactions before `end` have ended: one of them may have this query's commit."""
         backoff = self._brokers.backoff(self._brokers.options.api_timeout_s)

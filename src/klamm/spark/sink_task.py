@@ -12,7 +12,7 @@ from klamm.client.backoff import Backoff
 from klamm.client.cluster import partition_counts
 from klamm.client.errors import RequestRefused, Unreachable
 from klamm.client.steps import retried
-from klamm.client.transactions import OpenTransaction, Transactions, init_producer_id
+from klamm.client.transactions import init_producer_id
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption
@@ -24,6 +24,7 @@ from klamm.spark.sink_commits import CommitsUnusable, CommitTopic, TaskPart, tas
 from klamm.spark.sink_options import WriteOptions
 from klamm.spark.sink_rows import BadRow, Router, gather, rows_of
 from klamm.spark.sink_schema import SinkColumns
+from klamm.spark.sink_transactions import OpenTransaction, SinkTransactions
 from klamm.wire.records.batch import crc32c
 
 GATHERED_BYTES: Final = 8 << 20
@@ -52,8 +53,8 @@ class TaskName(NamedTuple):
     attempt: int
 
 
-def transactions_of(brokers: ReadClient, total_s: float | None = None) -> Transactions:
-    """Transactions whose steps end within `total_s`, by default within the time that the options say."""
+def transactions_of(brokers: ReadClient, total_s: float | None = None) -> SinkTransactions:
+    """SinkTransactions whose steps end within `total_s`, by default within the time that the options say."""
     options = brokers.options
     seconds = options.api_timeout_s if total_s is None else total_s
 
@@ -61,7 +62,7 @@ def transactions_of(brokers: ReadClient, total_s: float | None = None) -> Transa
         """A backoff for one step."""
         return Backoff(brokers.client.world.now_s, seconds, FIRST_BACKOFF_S, options.max_backoff_s)
 
-    return Transactions(brokers.cluster, backoff)
+    return SinkTransactions(brokers.cluster, backoff)
 
 
 def write_at_least_once(

@@ -50,7 +50,10 @@ class StreamDriver:
         self._client.close()
 
     def initial(self) -> StreamOffset:
-        """Where a new query begins, resolved once. Raises BadOption, DataLoss, Unreachable."""
+        """Return the offsets at which a new query begins; they are determined once.
+
+        Raises BadOption, DataLoss, Unreachable.
+        """
         if self._initial is None:
             brokers = self._brokers
             partitions = find_partitions(brokers)
@@ -63,11 +66,11 @@ class StreamDriver:
         return self._initial
 
     def fix_end(self) -> None:
-        """Read no further than what is there now: the query ends even while producers go on."""
+        """Make the query end at the current ends of the logs, even while producers add records."""
         self._fixed_end = self._look()
 
     def next_end(self, start: StreamOffset, *, unlimited: bool) -> StreamOffset:
-        """Where the micro-batch after `start` ends; `start` itself where it would have nothing.
+        """Return where the micro-batch after `start` ends; `start` itself where there is nothing to read.
 
         Raises DataLoss where records that follow `start` are gone.
         """
@@ -89,7 +92,7 @@ class StreamDriver:
         return goal
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[TaskRanges]:
-        """The tasks of the micro-batch from `start` to `end`. Raises DataLoss."""
+        """Return the tasks of the micro-batch from `start` to `end`. Raises DataLoss."""
         self._check_cluster(end)
         plan = plan_micro_batch(start, end)
         for lost in plan.lost:
@@ -144,7 +147,11 @@ class StreamDriver:
         return goal
 
     def _end_of_known(self, partition: TopicPartition, position: int, end: int) -> int:
-        """The end of a log from which records were read; `position` while its end may only seem to be before that."""
+        """The end up to which a partition that was read before can be read.
+
+        A log end below `position` counts only after some time: until then it is `position`, because a new leader's high
+        watermark lags.
+        """
         if end >= position:
             self._behind_since_s.pop(partition, None)
             return end
@@ -173,7 +180,7 @@ class StreamDriver:
     def _limited(
         self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        """The ends of a micro-batch within the limits of the options."""
+        """Return the ends of a micro-batch, reduced to the limits that the options set."""
         trigger = self._options.trigger
         if trigger.max_offsets is None and trigger.max_bytes is None:
             return ends
@@ -190,7 +197,7 @@ class StreamDriver:
 
 
 def _within(logs: Logs, fixed: Logs, start: StreamOffset) -> Logs:
-    """The logs as far as they were there when the end of the query was fixed, but not before `start`."""
+    """Return the logs with their ends limited to what existed when `fix_end` was called, but not before `start`."""
     ends = {}
     for p, end in logs.ends.items():
         position = min(start.next[p], end) if p in start.next else None
@@ -204,9 +211,10 @@ def _within(logs: Logs, fixed: Logs, start: StreamOffset) -> Logs:
 
 
 def _deleted_before_read(start: StreamOffset, logs: Logs, known: set[TopicPartition]) -> list[LostRange]:
-    """Offsets that retention or DeleteRecords removed before the query came to them; a new partition has all to come.
+    """The ranges that retention or DeleteRecords removed before the query read them.
 
-    A topic that is new to the query begins wherever it begins.
+    A new partition of a known topic is expected from offset 0; a topic that is new to the query begins at its log
+    start.
     """
     topics = {p.topic for p in known}
     found = []

@@ -29,7 +29,7 @@ class StreamOffset(NamedTuple):
     """It is where a new query begins: nothing is read yet."""
 
     def begin(self, partition: TopicPartition, start: "StreamOffset") -> int:
-        """Where the batch from `start` to this offset begins in a partition."""
+        """Return the first offset of the partition that the micro-batch from `start` to this stream offset reads."""
         is_known = partition in start.next and not start.is_initial and self.same_topic(partition.topic, start)
         return start.next[partition] if is_known else self.first[partition]
 

@@ -31,7 +31,7 @@ Decoder = Callable[[pa.BinaryArray], Decoded]
 
 
 def decode_strings(values: pa.BinaryArray) -> Decoded:
-    """Values as UTF-8 text."""
+    """Decode the values as UTF-8 text; where some are not UTF-8, these become null with a reason."""
     try:
         return Decoded(values.cast(pa.string()), {})
     except pa.ArrowInvalid:
@@ -39,7 +39,7 @@ def decode_strings(values: pa.BinaryArray) -> Decoded:
 
 
 def _one_by_one(values: pa.BinaryArray) -> Decoded:
-    """As `decode_strings`, where some value is not UTF-8."""
+    """Decode the values as UTF-8 text one by one, because some are not UTF-8: these become null with a reason."""
     texts: list[str | None] = []
     reasons = {}
     for i, value in enumerate(values.to_pylist()):
@@ -87,7 +87,7 @@ def _parse(
 
 
 def _cuts(count: int, error: str) -> list[int]:
-    """Where to cut values that could not be parsed together: small parts, then around the row that the error names."""
+    """Where to cut values that could not be parsed together: in small parts, then around the row the error names."""
     if count > PART:
         return list(range(PART, count, PART))
     row = _ROW.search(error)
@@ -96,7 +96,10 @@ def _cuts(count: int, error: str) -> list[int]:
 
 
 def _parse_all(values: list[bytes], schema: pa.Schema) -> pa.Table:
-    """The values as rows. Raises ArrowInvalid where one is not exactly one object of the schema."""
+    """Parse the values into a table with a row each.
+
+    Raises ArrowInvalid where a value is not exactly one object of the schema.
+    """
     joined = b"\n".join(_numbered(i, value) for i, value in enumerate(values))
     table = arrow_json.read_json(
         pa.BufferReader(joined),
@@ -112,7 +115,10 @@ def _parse_all(values: list[bytes], schema: pa.Schema) -> pa.Table:
 
 
 def _numbered(number: int, value: bytes) -> bytes:
-    """The object with its number as its first field, to tell it from its neighbours. Raises ArrowInvalid."""
+    """Return the JSON object with its number as an additional first field, by which its row is recognised.
+
+    Raises ArrowInvalid.
+    """
     text = value.lstrip()
     if not text.startswith(b"{"):
         raise pa.ArrowInvalid("it is not an object")
@@ -121,7 +127,7 @@ def _numbered(number: int, value: bytes) -> bytes:
 
 
 def _parsed_type(kind: pa.DataType) -> pa.DataType:
-    """The type as which Arrow parses JSON of this type: it knows dates only with a time."""
+    """The Arrow type with which to parse JSON of this type: for dates it is a timestamp."""
     if pa.types.is_date(kind):
         return pa.timestamp("s")
     if pa.types.is_list(kind):
@@ -132,7 +138,7 @@ def _parsed_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _spread(structs: pa.StructArray, count: int, places: list[int], reasons: dict[int, str]) -> pa.StructArray:
-    """The structs at the places of their records; null elsewhere."""
+    """Put each struct at the position of its record; the positions of records that could not be decoded are null."""
     good = [i for i in places if i not in reasons]
     if len(good) == count:
         return structs
@@ -144,12 +150,12 @@ def _spread(structs: pa.StructArray, count: int, places: list[int], reasons: dic
 
 
 def reason_column(count: int, reasons: dict[int, str]) -> pa.StringArray:
-    """The reasons as a column, null for records without one."""
+    """Return, as a column, why each record could not be decoded; null for those that were."""
     return pa.array([reasons[i][:MAX_REASON_CHARS] if i in reasons else None for i in range(count)], pa.string())
 
 
 def without(rows: pa.RecordBatch, reasons: dict[int, str]) -> pa.RecordBatch:
-    """The rows that could be decoded."""
+    """Return the rows without those in `reasons`, whose values could not be decoded."""
     bad = np.zeros(rows.num_rows, np.bool_)
     bad[list(reasons)] = True
     return rows.filter(pc.invert(pa.array(bad)))

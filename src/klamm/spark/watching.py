@@ -57,7 +57,7 @@ class Watch:
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """The records of each partition that were there and not read, by offsets; empty before the first batch."""
+        """The records of each partition that the query has not read, by offsets; empty before the first batch."""
         with self._lock:
             return {} if self._progress is None else self._progress.lag
 
@@ -72,7 +72,7 @@ class Watch:
             yield from metrics(self._name, self._progress, self._rows, self._batch_ms)
 
     def on_progress(self, report: dict[str, Any]) -> None:
-        """Take over Spark's report of a micro-batch, and commit its offsets."""
+        """Store what Spark reports of a micro-batch, for lag and metrics, and commit its offsets."""
         if str(report["id"]) != self._id:
             return
         found = progress_of(report["sources"])
@@ -94,7 +94,7 @@ class Watch:
             self._offsets.close()
 
     def _commit(self, progress: Progress) -> None:
-        """Commit to the consumer group. A failure is logged; the next micro-batch commits again."""
+        """Commit the offsets to the consumer group. A failure is logged; the next micro-batch commits again."""
         if self._offsets is None:
             return
         try:
@@ -115,7 +115,7 @@ class _Listener(StreamingQueryListener):
         """Do nothing: the watch was made after the query."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Hand on the report of a micro-batch."""
+        """Pass Spark's report of a micro-batch to the watch."""
         self._watch.on_progress(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802  # Spark's name

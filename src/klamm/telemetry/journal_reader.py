@@ -128,7 +128,7 @@ def lines_about_partition(entries: Iterable[Entry], partition: TopicPartition) -
 
 
 def _lists_none_of_many(entry: Entry) -> bool:
-    """Whether the line is a request with so many partitions that it has only their number."""
+    """Whether the line is a request with too many partitions to list them: it has only their number."""
     return entry.kind == "request" and not entry.facts.get("partitions") and entry.facts.get("count", 0) > 0
 
 
@@ -194,8 +194,15 @@ def _leader_change(entry: Entry, event: Entry | None) -> LeaderChange:
 def describe_event(event: Entry) -> str:
     """Describe a controller event in words: its kind and its facts."""
     told = {k: v for k, v in event.facts.items() if k not in ("event", "waited_ms") and v not in (None, [], {})}
-    facts = ", ".join(f"{name} {value}" for name, value in told.items())
+    facts = ", ".join(_fact_text(name, value) for name, value in told.items())
     return f"{event.facts.get('event', event.kind)}: {facts}" if facts else str(event.facts.get("event", event.kind))
+
+
+def _fact_text(name: str, value: object) -> str:
+    """Return one fact as text; how processes of brokers ended is a sentence for each broker."""
+    if name == "ended" and isinstance(value, Mapping):
+        return "; ".join(f"broker {broker}: {how}" for broker, how in value.items())
+    return f"{name} {value}"
 
 
 def controller_terms(entries: Iterable[Entry]) -> list[Term]:

@@ -39,7 +39,7 @@ class LogLevels:
         self._levels[name] = level
 
     def unset(self, name: str) -> None:
-        """Remove the logger's own level: it has that of root again."""
+        """Remove the logger's own level, so that the level of `root` applies to it again."""
         assert name != ROOT, "somebody has to say what counts"
         self._levels.pop(name, None)
 

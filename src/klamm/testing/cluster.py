@@ -275,7 +275,7 @@ class Cluster:
             except self.transient_errors as transient:
                 error = transient
         because = f" ({error})" if error else ""
-        raise AssertionError(f"not within {timeout_s:g} s: {what}{because}\n{self.recent_logs()}")
+        raise AssertionError(f"gave up after {timeout_s:g} s of waiting until {what}{because}\n{self.recent_logs()}")
 
     def wait_until_complete(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until all running nodes know each other and a live controller."""

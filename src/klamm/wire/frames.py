@@ -36,7 +36,7 @@ def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
         key, version, correlation_id = _REQUEST.unpack_from(frame)
     except struct.error:
         raise MalformedHeader(
-            f"request header: the frame has {len(frame)} bytes, a header at least {_REQUEST.size}"
+            f"request header: the frame has {len(frame)} bytes, but a header has at least {_REQUEST.size}"
         ) from None
     form = api(key).request_header_version(version)
     at = _REQUEST.size
@@ -98,7 +98,9 @@ def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]
     """
     about = api(api_key)
     if len(frame) < _SIZE.size:
-        raise MalformedHeader(f"response header: the frame has {len(frame)} bytes, a header at least {_SIZE.size}")
+        raise MalformedHeader(
+            f"response header: the frame has {len(frame)} bytes, but a header has at least {_SIZE.size}"
+        )
     (correlation_id,) = _SIZE.unpack_from(frame)
     at = _SIZE.size
     if about.response_header_version(version):

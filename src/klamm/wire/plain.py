@@ -92,7 +92,7 @@ class _Reader(_FieldPath):
         """Decode a tagged field that must end at `stop`."""
         value = self._field(field)
         if self._at != stop:
-            raise ParseError(f"the tagged field ends at byte {self._at}, its size says byte {stop}")
+            raise ParseError(f"the tagged field ends at byte {self._at}, but by its size at byte {stop}")
         return value
 
     def _field(self, field: Field) -> Any:
@@ -161,7 +161,7 @@ class _Reader(_FieldPath):
     def _check_remaining(self, size: int) -> None:
         """Raise ParseError where fewer than `size` bytes remain."""
         if self._at + size > len(self._buffer):
-            raise ParseError(f"the field needs {size} bytes, only {len(self._buffer) - self._at} remain")
+            raise ParseError(f"the field needs {size} bytes, but only {len(self._buffer) - self._at} remain")
 
 
 class _Writer(_FieldPath):

@@ -158,7 +158,7 @@ def _unsnappy(content: memoryview, _step_bytes: int) -> Iterator[bytes]:
         if length < 0 or position + length > len(content):
             raise BadCompression(
                 f"snappy data of {len(content)} bytes: the block at byte {position} announces {length} bytes, "
-                f"{len(content) - position} are left"
+                f"but only {len(content) - position} are left"
             )
         yield _unsnappy_block(content[position : position + length])
         position += length

@@ -95,6 +95,11 @@ class ZooKeeper:
         return not self._session.has_ended
 
     @property
+    def is_close_confirmed(self) -> bool:
+        """Whether a server answered `close`; otherwise the ensemble may keep the session until its timeout."""
+        return self._session.is_close_confirmed
+
+    @property
     def seen_zxid(self) -> int:
         """The newest transaction id that a server reported; later reads are not older."""
         return self._session.last_zxid
@@ -190,6 +195,15 @@ class ZooKeeper:
     async def sync(self, path: str) -> None:
         """Let the connected server catch up with the leader, so that a following read is up to date."""
         await self._send_and_wait(requests.sync(self._checked_full_path(path)))
+
+    async def watch_subtree(self, path: str) -> None:
+        """Watch a znode and all znodes below it: created, deleted and changed ones, until the connection ends.
+
+        Nothing restores the watch on another connection: what changed in between would be missing. Its owner reads
+        everything again after `SessionState.DISCONNECTED`. Raises Unimplemented before ZooKeeper 3.6, which also ends
+        the connection.
+        """
+        await self._send_and_wait(requests.watch_subtree(self._checked_full_path(path)))
 
     async def get_acl(self, path: str) -> tuple[list[Acl], Stat]:
         """The ACL of a znode, and its stat. Raises NoNode."""

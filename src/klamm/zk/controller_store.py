@@ -6,7 +6,7 @@ Source: KafkaZkClient.scala (3.9): updateLeaderAndIsr, createTopicPartitionState
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -15,35 +15,17 @@ from klamm.zk.admin_znodes import FinalizedFeatures, decode_features, encode_fea
 from klamm.zk.delegation_tokens import TokenStore
 from klamm.zk.election import ControllerEpoch
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, WriteRefused, ZkCode
-from klamm.zk.fenced import FencedWriter, chunks
+from klamm.zk.fenced import FencedWriter
 from klamm.zk.operations import Check, Create, Delete, Op, Result, Set
+from klamm.zk.partition_states import P, StatesRead, read_states
 from klamm.zk.pending_deletions import PendingDeletionStore
 from klamm.zk.port import ZooKeeperClient
 from klamm.zk.store import Store
 from klamm.zk.tool_requests import ToolRequestStore
 from klamm.zk.topic_assignments import AssignmentStore
 from klamm.zk.topic_deletion import TopicDeletionStore
-from klamm.zk.znodes import MalformedZnode, PartitionLike
-
-READ_CHUNK = 1_000
-"""States decoded between two awaits, which holds the loop for a few ms."""
-
-P = TypeVar("P", bound=PartitionLike)
 
 _new = tuple.__new__  # a NamedTuple without its keyword handling: they come by the hundred thousand
-
-
-@dataclass(slots=True)
-class StatesRead(Generic[P]):
-    """Partition states read from ZooKeeper, and the partitions that could not be read."""
-
-    found: dict[P, LeaderAndIsr] = field(default_factory=dict)
-    unreadable: dict[P, str] = field(default_factory=dict)
-    """Partitions without a state, with the reason: no znode, a malformed one, or a ZooKeeper error."""
-    missing: set[P] = field(default_factory=set)
-    """The unreadable partitions without a state znode."""
-    not_shown: set[P] = field(default_factory=set)
-    """The unreadable partitions for which ZooKeeper returned an error; a later read may succeed."""
 
 
 @dataclass(slots=True)
@@ -75,20 +57,7 @@ class ControllerStore(Store):
 
     async def read_states(self, partitions: Iterable[P], watch: bool = False) -> StatesRead[P]:
         """Read the state znodes of these partitions."""
-        read: StatesRead[P] = StatesRead()
-        for chunk in chunks(partitions, READ_CHUNK):
-            results = await self.client.get_many([znodes.state_path(p) for p in chunk], watch=watch)
-            for partition, result in zip(chunk, results, strict=True):
-                if result.code is not ZkCode.OK or result.stat is None:
-                    is_missing = result.code is ZkCode.NO_NODE
-                    read.unreadable[partition] = "no state znode" if is_missing else f"ZooKeeper: {result.code.name}"
-                    (read.missing if is_missing else read.not_shown).add(partition)
-                    continue
-                try:
-                    read.found[partition] = znodes.decode_state(partition, result.data, result.stat.version)
-                except MalformedZnode as error:
-                    read.unreadable[partition] = str(error)
-        return read
+        return await read_states(self.client, partitions, watch)
 
     async def write_states(self, writes: Mapping[P, LeaderAndIsr]) -> StatesWritten[P]:
         """Write each state if its znode still has the version it was read with."""
@@ -208,5 +177,5 @@ def _outcome(states: Mapping[P, LeaderAndIsr], results: Sequence[Result], confli
         elif result.code is conflict:
             outcome.conflicted.append(partition)
         else:
-            outcome.failed[partition] = f"ZooKeeper: {result.code.name}"
+            outcome.failed[partition] = f"ZooKeeper answered {result.code.name}"
     return outcome

@@ -67,7 +67,7 @@ class TokenStore:
         return tokens, malformed
 
     async def delete(self, ids: Sequence[str]) -> list[str]:
-        """Delete delegation tokens and notify the brokers; returns the ids of tokens that do not exist any more."""
+        """Delete delegation tokens and notify the brokers; returns the ids whose znodes are gone afterwards."""
         deleted = await self._writer.write([Delete(f"{TOKENS}/{token}") for token in ids])
         gone = [t for t, r in zip(ids, deleted, strict=True) if r.code in (ZkCode.OK, ZkCode.NO_NODE)]
         if gone:

@@ -73,7 +73,7 @@ async def _register(
     if refusal is not None:
         raise error_of(refusal, CONTROLLER)
     stat = results[-1].stat
-    assert stat is not None, "a set that succeeded has a stat"
+    assert stat is not None, "ZooKeeper returns a stat for each set that succeeds"
     return ControllerEpoch(won, stat.version)
 
 
@@ -96,9 +96,11 @@ async def _resolve_race(client: ZooKeeperClient, broker: BrokerId, won: int) -> 
         data, stat = await client.get(CONTROLLER)
         epoch_data, epoch_stat = await client.get(CONTROLLER_EPOCH)
     except NoNode as error:
-        raise ControllerMoved(f"another broker was elected controller, and {CONTROLLER} is deleted again") from error
+        raise ControllerMoved(
+            f"another broker was elected controller at the same time, and its {CONTROLLER} is deleted again"
+        ) from error
     winner = decode_controller(data)
     ours = winner is not None and winner.broker == broker and stat.ephemeral_owner == client.session_id
     if ours and decode_controller_epoch(epoch_data) == won:
         return ControllerEpoch(won, epoch_stat.version)
-    raise ControllerMoved(f"{CONTROLLER} names broker {winner.broker if winner else '?'}: it was elected first")
+    raise ControllerMoved(f"{CONTROLLER} names broker {winner.broker if winner else '?'}, which was elected first")

@@ -86,7 +86,7 @@ async def write_fenced(client: MultiClient, epoch_version: int, ops: Sequence[Op
     Each succeeds or fails by itself. `epoch_version` is the version of `/controller_epoch` after the election. Raises
     ControllerMoved if it changed since, ZkError if it could not be checked.
     """
-    assert epoch_version >= 0, "a fenced write needs a won election"
+    assert epoch_version >= 0, "a write that is fenced needs the controller epoch of a won election"
     return await _write(client, Check(CONTROLLER_EPOCH, epoch_version), ops, MAX_OPS)
 
 

@@ -50,7 +50,9 @@ class PacketReader:
             while len(self._buffer) - start >= 4:
                 size: int = INT.unpack_from(self._buffer, start)[0]
                 if not 0 <= size <= MAX_BYTES:
-                    raise MalformedPacket(f"a packet announces {size} bytes, valid are 0 to {MAX_BYTES}")
+                    raise MalformedPacket(
+                        f"a packet from ZooKeeper announces {size} bytes, but only 0 to {MAX_BYTES} are valid"
+                    )
                 if size > self.limit:
                     if len(self._buffer) - start < 4 + HEAD_BYTES:
                         break

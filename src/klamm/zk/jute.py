@@ -109,7 +109,9 @@ class Reader:
         try:
             return raw.decode() if raw is not None else ""
         except UnicodeDecodeError as error:
-            raise MalformedPacket(f"the string that ends at offset {self.position} is not UTF-8") from error
+            raise MalformedPacket(
+                f"the string that ends at offset {self.position} of the packet is not UTF-8"
+            ) from error
 
     def texts(self) -> list[str]:
         """Read a count and this many strings."""

@@ -113,9 +113,9 @@ def _read_results(expected: int, reader: Reader) -> list[Result]:
                 results.append(Result(_OK, one.text()))
                 position = one.position
             else:
-                raise MalformedPacket(f"multi reply: unknown result type {opcode}")
+                raise MalformedPacket(f"the reply to a multi has the unknown result type {opcode}")
     except struct.error as error:
-        raise MalformedPacket(f"multi reply: truncated at offset {position}") from error
+        raise MalformedPacket(f"the reply to a multi is truncated at offset {position}") from error
     _check_end(packet, position, len(results), expected)
     return results
 
@@ -155,10 +155,12 @@ def _read_gets(paths: Sequence[str], reader: Reader) -> list[GetResult] | None:
                 position = start
             else:
                 raise MalformedPacket(
-                    f"multi-read reply: unexpected result type {opcode} with {number} bytes for getData"
+                    f"the reply to a multiRead has the unexpected result type {opcode} with {number} bytes for getData"
                 )
     except struct.error as error:
-        raise MalformedPacket(f"multi-read reply: getData result truncated at offset {position}") from error
+        raise MalformedPacket(
+            f"the reply to a multiRead has a getData result that is truncated at offset {position}"
+        ) from error
     _check_end(packet, position, len(results), len(paths))
     return results
 
@@ -172,13 +174,15 @@ def _read_children(paths: Sequence[str], reader: Reader) -> list[ChildrenResult]
         opcode, done = reader.int32(), reader.boolean()
         reader.int32()
         if done:
-            raise MalformedPacket(f"multi-read reply: {len(results)} results, expected {len(paths)}")
+            raise MalformedPacket(
+                f"the reply to a multiRead has {len(results)} results, but {len(paths)} were expected"
+            )
         if opcode == Opcode.GET_CHILDREN:
             results.append(ChildrenResult(path, _OK, reader.texts()))
         elif opcode == Opcode.ERROR:
             results.append(ChildrenResult(path, ZkCode(reader.int32()), []))
         else:
-            raise MalformedPacket(f"multi-read reply: unexpected result type {opcode} for getChildren")
+            raise MalformedPacket(f"the reply to a multiRead has the unexpected result type {opcode} for getChildren")
     _check_end(reader.packet, reader.position, len(results), len(paths))
     return results
 
@@ -187,5 +191,6 @@ def _check_end(packet: bytes, position: int, found: int, expected: int) -> None:
     """Raise MalformedPacket unless the packet ends after the expected number of results."""
     if packet[position:] != _END or found != expected:
         raise MalformedPacket(
-            f"multi reply: {found} results up to offset {position} of {len(packet)}, expected {expected}"
+            f"the reply to a multi has {found} results up to offset {position} of {len(packet)}, but {expected} "
+            "were expected"
         )

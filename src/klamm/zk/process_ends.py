@@ -5,7 +5,7 @@ with the exit status instead of `signal`, or neither where the kernel did not sa
 closes the session of the process; the next process of the broker removes it. Apache Kafka's brokers ignore it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -37,14 +37,17 @@ async def begin_process_record(client: ZooKeeperClient, broker: BrokerId) -> Non
         return
 
 
-async def read_process_ends(client: ZooKeeperClient, brokers: Iterable[BrokerId]) -> dict[BrokerId, str]:
-    """Return for each broker whose process was reported as ended how it ended, as a phrase."""
-    wanted = list(brokers)
-    read = await client.get_many([process_end_path(b) for b in wanted])
+async def read_process_ends(client: ZooKeeperClient, registered: Mapping[BrokerId, int]) -> dict[BrokerId, str]:
+    """Return for each broker whose process was reported as ended how it ended, as a phrase.
+
+    `registered`: the epoch of the broker's registration that is gone, 0 where it is unknown. A record that is older
+    than the registration is about an earlier process: it is left out.
+    """
+    read = await client.get_many([process_end_path(b) for b in registered])
     ends: dict[BrokerId, str] = {}
-    for broker, result in zip(wanted, read, strict=True):
-        if result.code is not ZkCode.OK:
-            continue  # there is no record, or an ACL hides it: the cause stays unknown
+    for (broker, epoch), result in zip(registered.items(), read, strict=True):
+        if result.code is not ZkCode.OK or result.stat is None or result.stat.mzxid < epoch:
+            continue  # there is no record of this process, or an ACL hides it: the cause stays unknown
         try:
             ends[broker] = _phrase(decode_json(result.path, result.data, _ProcessEnd))
         except MalformedZnode:

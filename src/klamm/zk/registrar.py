@@ -55,7 +55,7 @@ class BrokerRegistrar:
             refusal = next((r.code for r in results if r.code is not ZkCode.OK), None)
             if refusal is None:
                 stat = results[1].stat
-                assert stat is not None, "a set that succeeded has a stat"
+                assert stat is not None, "ZooKeeper returns a stat for each set that succeeds"
                 self._sessions.add(client.session_id)
                 return stat.czxid
             if refusal is not ZkCode.NODE_EXISTS:

@@ -33,9 +33,13 @@ class Opcode(IntEnum):
     MULTI_READ = 22
     AUTH = 100
     SET_WATCHES = 101
+    ADD_WATCH = 106
     CLOSE_SESSION = -11
     ERROR = -1
 
+
+_PERSISTENT_RECURSIVE: Final = 1
+"""The mode of a watch on a znode and all znodes below it that notices do not remove."""
 
 NO_WATCH: Final[Mapping[ZkCode, WatchKind]] = {}
 """The server sets no watch."""
@@ -140,6 +144,12 @@ def auth(scheme: str, credentials: bytes) -> Request[None]:
     return Request("", jute.pack_int(Opcode.AUTH) + body, read_nothing)
 
 
+def watch_subtree(path: str) -> Request[None]:
+    """Make a request that watches a znode and all znodes below it, until the connection ends (ZooKeeper 3.6)."""
+    body = jute.text(path) + jute.pack_int(_PERSISTENT_RECURSIVE)
+    return Request(path, jute.pack_int(Opcode.ADD_WATCH) + body, _read_error_code)
+
+
 def set_watches(body: bytes) -> Request[None]:
     """Make a request that sets watches again after a reconnect; `body` is the encoded list of them."""
     return Request("", jute.pack_int(Opcode.SET_WATCHES) + body, read_nothing)
@@ -164,6 +174,11 @@ def _set_body(op: Set) -> bytes:
 def _create_body(op: Create) -> bytes:
     """Return the encoded fields of a create."""
     return jute.text(op.path) + jute.buffer(op.data) + jute.acls(op.acl) + jute.pack_int(op.flags)
+
+
+def _read_error_code(reader: Reader) -> None:
+    """Read the body of an ErrorResponse, whose code the reply's header has, too."""
+    reader.int32()
 
 
 def _read_data(reader: Reader) -> tuple[bytes | None, Stat]:

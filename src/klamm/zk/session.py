@@ -87,6 +87,8 @@ class Session:
         self.last_zxid = 0
         self.watches = Watches()
         self.password = bytes(16)
+        self.is_close_confirmed = False
+        """Whether a server answered that it closed the session."""
         self._requested_timeout_ms = timeout_ms
         self.timeout_ms = timeout_ms
         self._timeout_s = timeout_ms / 1000
@@ -250,7 +252,7 @@ class Session:
         if self.phase is WAITING and now >= self._due:
             self._connect_to_next_server(now)
         elif self.phase in (CONNECTING, HANDSHAKE) and now >= self._due:
-            self._end_connection("no session before the timeout for one server", now)
+            self._end_connection("the server did not establish the session before its timeout", now)
         elif self.phase is CONNECTED:
             if now >= self._received_at + self._timeout_s * 2 / 3:
                 self._end_connection(f"no packet from the server for {(now - self._received_at) * 1000:.0f} ms", now)
@@ -318,7 +320,7 @@ class Session:
     def _on_connect_response(self, packet: bytes, whole: bool, now: float) -> None:
         """Handle the response to a connect request: the session is granted, or has expired."""
         if not whole:
-            raise MalformedPacket("the connect response exceeds the packet limit")
+            raise MalformedPacket("ZooKeeper's connect response exceeds the packet limit")
         reader = Reader(packet)
         reader.int32()
         timeout_ms, session_id, password = reader.int32(), reader.int64(), reader.buffer()
@@ -348,7 +350,7 @@ class Session:
     def _on_packet(self, packet: bytes, whole: bool, now: float) -> None:
         """Handle a packet by its xid: the reply to a request, a ping or credentials, or a watch event."""
         if len(packet) < _REPLY_HEADER.size:
-            raise MalformedPacket(f"a reply of {len(packet)} bytes is shorter than its header")
+            raise MalformedPacket(f"a reply of ZooKeeper has {len(packet)} bytes, fewer than its header needs")
         xid, zxid, error = _REPLY_HEADER.unpack_from(packet)
         if xid == _PING_XID:
             return
@@ -362,7 +364,7 @@ class Session:
             self._on_reply(self._in_flight.popleft(), packet if whole else None, error, now)
         else:
             expected = self._in_flight[0].xid if self._in_flight else "none"
-            raise MalformedPacket(f"received a reply with xid {xid}, expected xid {expected}")
+            raise MalformedPacket(f"received a reply of ZooKeeper with xid {xid}, but xid {expected} was expected")
 
     def _on_reply(self, request: Request[Any], packet: bytes | None, error: int, now: float) -> None:
         """Complete the request with its reply, or end the connection or session if its code says so."""
@@ -373,6 +375,7 @@ class Session:
             self._in_flight.appendleft(request)
             self._end_connection("the server reports SESSION_MOVED: another connection uses the session", now)
         elif request.payload[:4] == _CLOSE_SESSION:
+            self.is_close_confirmed = True
             self._end(CLOSED)
         elif request.xid == _WATCHES_XID:
             if error:
@@ -404,7 +407,7 @@ class Session:
         path = reader.text()
         kind = _EVENT_TYPES.get(number)
         if kind is None:
-            raise MalformedPacket(f"received a watch event of unknown type {number}")
+            raise MalformedPacket(f"received a watch event of the unknown type {number} from ZooKeeper")
         event = WatchEvent(kind, path)
         self.watches.remove_triggered(event)
         self._outcomes.append(event)
@@ -417,7 +420,7 @@ class Session:
     def _on_auth_reply(self, error: int) -> None:
         """Complete the oldest unanswered credentials; refused ones end the session."""
         if not self._auth_unanswered:
-            raise MalformedPacket("received an auth reply although no credentials were sent")
+            raise MalformedPacket("received an auth reply from ZooKeeper although no credentials were sent")
         request = self._auth_unanswered.popleft()
         if error:
             self.last_failure = f"{self.server}: ZooKeeper refused the credentials"

@@ -4,7 +4,7 @@ Source: KafkaZkClient.scala, AdminZkClient.scala (3.9).
 """
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from klamm.model.assignment import ReplicaAssignment
@@ -188,7 +188,7 @@ class Store:
             if result.code is ZkCode.NO_NODE:
                 continue  # gone since the list was read; its watch has fired
             if result.code is not ZkCode.OK or result.stat is None:
-                found.unreadable[broker] = f"ZooKeeper: {result.code.name}"
+                found.unreadable[broker] = f"ZooKeeper answered {result.code.name}"
                 continue
             try:
                 found.brokers[broker] = decode_registration(broker, result.data, result.stat.czxid)
@@ -208,9 +208,9 @@ class Store:
         """Remove the record about the broker's earlier process. Raises ZkError where ZooKeeper does not allow it."""
         await begin_process_record(self.client, broker)
 
-    async def read_process_ends(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str]:
-        """Return for each broker whose process was reported as ended how it ended, as a phrase."""
-        return await read_process_ends(self.client, brokers)
+    async def read_process_ends(self, registered: Mapping[BrokerId, int]) -> dict[BrokerId, str]:
+        """Return how processes of brokers ended, by the epochs of their registrations; see `read_process_ends`."""
+        return await read_process_ends(self.client, registered)
 
     async def watch_registration(self, broker: BrokerId) -> int | None:
         """The session that owns the broker's registration, or None; its next change is watched."""
@@ -242,10 +242,11 @@ class Store:
             if result.code is ZkCode.NO_NODE:
                 continue
             if result.code is not ZkCode.OK or result.stat is None:
-                unreadable[topic] = Unreadable(f"ZooKeeper: {result.code.name}")
+                unreadable[topic] = Unreadable(f"ZooKeeper answered {result.code.name}")
                 continue
             try:
-                found[topic] = znodes.decode_topic(topic, result.data)._replace(czxid=result.stat.czxid)
+                decoded = znodes.decode_topic(topic, result.data)
+                found[topic] = decoded._replace(czxid=result.stat.czxid, mzxid=result.stat.mzxid)
             except MalformedZnode as error:
                 unreadable[topic] = Unreadable(str(error), result.stat.mzxid)
         return found, unreadable

@@ -65,7 +65,7 @@ class AssignmentStore:
             if isinstance(found, str):
                 failed[topic] = found
             elif found.topic_id != ids[topic] and None not in (found.topic_id, ids[topic]):
-                failed[topic] = "another topic has its name by now"
+                failed[topic] = "a newer topic has this name by now"
             elif is_first or any(found.partitions.get(n) != a for n, a in partitions.items()):
                 assert result.stat is not None
                 payload = znodes.encode_topic(found.topic_id or ids[topic], {**found.partitions, **partitions})
@@ -75,14 +75,14 @@ class AssignmentStore:
             if written.code is ZkCode.BAD_VERSION:
                 conflicted.append(topic)
             elif written.code is not ZkCode.OK:
-                failed[topic] = f"ZooKeeper: {written.code.name}"
+                failed[topic] = f"ZooKeeper answered {written.code.name}"
         return conflicted
 
 
 def _decode_or_reason(topic: str, result: GetResult) -> TopicZnode | str:
     """The decoded topic znode, or the reason why it cannot be read."""
     if result.code is not ZkCode.OK:
-        return "its znode is gone" if result.code is ZkCode.NO_NODE else f"ZooKeeper: {result.code.name}"
+        return "its znode is gone" if result.code is ZkCode.NO_NODE else f"ZooKeeper answered {result.code.name}"
     try:
         return znodes.decode_topic(topic, result.data)
     except MalformedZnode as error:

@@ -124,7 +124,7 @@ class Driver:
         return [request for request, _ in started]
 
     async def start(self, request: Request[Any]) -> asyncio.Future[None]:
-        """Submit a request once there is room; the future is done when the request is complete.
+        """Submit a request once the queue has room; the future is done when the request is complete.
 
         A caller that gives up sets `request.abandoned`.
         """

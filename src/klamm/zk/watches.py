@@ -1,5 +1,6 @@
 """The one-shot watches of a session, and the requests that restore them on another connection.
 
+Watches of a whole subtree end with their connection (`client.ZooKeeper.watch_subtree`), and are not kept here.
 Source: ZKWatchManager.java.
 """
 
@@ -64,7 +65,7 @@ class Watches:
     def set_watches_bodies(self, last_zxid: int, max_bytes: int) -> Iterator[bytes]:
         """Bodies of SetWatches requests that restore all watches, each of at most about `max_bytes`.
 
-        SetWatches suffices: SetWatches2 adds only persistent watches, which this client does not use.
+        SetWatches suffices: SetWatches2 adds only persistent watches, which are not restored.
         """
         batch: dict[WatchKind, list[bytes]] = {kind: [] for kind in WatchKind}
         size = 0

@@ -148,7 +148,9 @@ async def assert_no_event_failed(world: World, controller: Controller) -> None:
 
 
 @pytest.mark.parametrize("znodes", HOSTILE.values(), ids=HOSTILE)
-async def test_a_new_controller_survives_malformed_znodes(world: World, znodes: dict[str, bytes | None]) -> None:
+async def test_a_controller_that_starts_with_malformed_znodes_keeps_working(
+    world: World, znodes: dict[str, bytes | None]
+) -> None:
     store = await create_brokers_and_topic(world)
     await write_znodes(store.client, znodes)
 
@@ -159,7 +161,9 @@ async def test_a_new_controller_survives_malformed_znodes(world: World, znodes: 
 
 
 @pytest.mark.parametrize("znodes", HOSTILE.values(), ids=HOSTILE)
-async def test_an_active_controller_survives_malformed_znodes(world: World, znodes: dict[str, bytes | None]) -> None:
+async def test_an_active_controller_keeps_working_when_znodes_become_malformed(
+    world: World, znodes: dict[str, bytes | None]
+) -> None:
     store = await create_brokers_and_topic(world)
     controller = await world.controller(1)
     await assert_controller_works(store, controller)
@@ -170,7 +174,7 @@ async def test_an_active_controller_survives_malformed_znodes(world: World, znod
     await assert_no_event_failed(world, controller)
 
 
-async def test_allocate_producer_ids_fails_when_the_block_znode_is_malformed(world: World) -> None:
+async def test_allocate_producer_ids_fails_when_the_producer_id_block_znode_is_malformed(world: World) -> None:
     store = await create_brokers_and_topic(world)
     await write_znodes(store.client, HOSTILE["a malformed producer id block"])
     controller = await world.controller(1)
@@ -184,7 +188,7 @@ async def test_allocate_producer_ids_fails_when_the_block_znode_is_malformed(wor
     await assert_controller_works(store, controller)
 
 
-async def test_a_state_write_that_an_acl_forbids_fails_for_that_partition_only(world: World) -> None:
+async def test_a_partition_state_write_forbidden_by_an_acl_fails_for_that_partition_only(world: World) -> None:
     store = await create_brokers_and_topic(world)
     for name in ("locked", "open"):
         await store.create_topic(name, {0: ReplicaAssignment((BrokerId(1), BrokerId(2)))}, None, {})

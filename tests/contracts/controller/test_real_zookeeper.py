@@ -63,7 +63,7 @@ async def kazoo_reads(world: World, path: str) -> tuple[bytes, int]:
     return await asyncio.to_thread(read)
 
 
-async def test_two_controllers_started_together_elect_one_and_raise_the_epoch_by_one(world: World) -> None:
+async def test_two_brokers_started_together_elect_one_controller_and_increment_the_epoch_once(world: World) -> None:
     store = await world.store()
     await world.broker(1)
     await world.broker(2)
@@ -81,7 +81,7 @@ async def test_two_controllers_started_together_elect_one_and_raise_the_epoch_by
     assert content == {"version": 2, "brokerid": holder.broker, "kraftControllerEpoch": -1}
 
 
-async def test_a_created_topic_gets_a_leader_and_a_new_one_when_that_dies(world: World) -> None:
+async def test_a_created_topic_gets_a_leader_and_a_new_leader_when_that_broker_dies(world: World) -> None:
     store = await world.store()
     brokers = {n: await world.broker(n) for n in (1, 2, 3)}
     controller = await world.controller(1)
@@ -122,7 +122,7 @@ async def test_a_created_topic_gets_a_leader_and_a_new_one_when_that_dies(world:
     assert term.ready_ms >= term.elected_ms
 
 
-async def test_a_second_controller_takes_over_with_topics_and_live_brokers(world: World) -> None:
+async def test_a_second_controller_takes_over_existing_topics_and_live_brokers(world: World) -> None:
     store = await world.store()
     brokers = {n: await world.broker(n) for n in (1, 2)}
     first = await world.controller(1)
@@ -189,7 +189,7 @@ async def test_a_reassignment_continues_under_the_next_controller(world: World) 
 # ---- fences
 
 
-async def test_every_write_of_a_fenced_controller_raises_controller_moved(world: World) -> None:
+async def test_every_zookeeper_write_of_a_replaced_controller_raises_controller_moved(world: World) -> None:
     store = await world.store()
     zombie_client = await world.client()
     zombie = ControllerStore(zombie_client, await register_controller(zombie_client, BrokerId(1), 0))
@@ -214,7 +214,7 @@ async def test_every_write_of_a_fenced_controller_raises_controller_moved(world:
     assert await store.read_controller() is not None
 
 
-async def test_stale_state_writes_in_a_batch_do_not_fail_the_others(world: World) -> None:
+async def test_partition_state_writes_with_a_stale_version_do_not_fail_others_of_the_batch(world: World) -> None:
     await world.store()
     client = await world.client()
     store = ControllerStore(client, await register_controller(client, BrokerId(1), 0))
@@ -231,7 +231,7 @@ async def test_stale_state_writes_in_a_batch_do_not_fail_the_others(world: World
     outcome = await store.write_states({p: s._replace(leader_epoch=1) for p, s in states.items()})
 
     assert outcome.conflicted == stale
-    assert outcome.failed == {gone: "ZooKeeper: NO_NODE"}
+    assert outcome.failed == {gone: "ZooKeeper answered NO_NODE"}
     assert len(outcome.written) == 2_495
     assert {s.partition_epoch for s in outcome.written.values()} == {1}
     read = await store.read_states(outcome.written)
@@ -250,7 +250,7 @@ async def test_a_controller_znode_of_an_earlier_session_of_the_broker_raises_con
 # ---- registrations
 
 
-async def test_registering_a_broker_id_of_a_live_session_waits_and_then_fails(world: World) -> None:
+async def test_registering_a_broker_id_that_another_live_session_holds_fails_after_a_wait(world: World) -> None:
     await world.store()
     first, second = await world.client(), await world.client()
     broker = RecorderBroker(5, world.hosts)
@@ -271,7 +271,7 @@ async def test_registering_a_broker_id_of_a_live_session_waits_and_then_fails(wo
     assert (stat.czxid, stat.version, stat.ephemeral_owner) == (epoch, 1, second.session_id)
 
 
-async def test_a_registration_of_an_earlier_session_of_the_broker_is_replaced(world: World) -> None:
+async def test_a_broker_replaces_the_registration_left_by_its_earlier_session(world: World) -> None:
     await world.store()
     first, second, third = await world.client(), await world.client(), await world.client()
     registrar = BrokerRegistrar(broker_id_of(5))
@@ -286,7 +286,7 @@ async def test_a_registration_of_an_earlier_session_of_the_broker_is_replaced(wo
     assert await registrar.register(first, 1) > epochs[2]
 
 
-async def test_a_broker_registration_is_kafkas_json_version_5(world: World) -> None:
+async def test_a_broker_registration_znode_is_kafkas_json_version_5(world: World) -> None:
     await world.store()
     broker = await world.broker(7)
 
@@ -308,7 +308,7 @@ async def test_a_broker_registration_is_kafkas_json_version_5(world: World) -> N
 # ---- the store
 
 
-async def test_topics_are_stored_with_id_and_configs_and_existing_names_are_rejected(world: World) -> None:
+async def test_topics_are_written_with_id_and_configs_and_existing_topic_names_are_rejected(world: World) -> None:
     store = await world.store()
     candidate = uuid.uuid4()
     assert await store.read_or_create_cluster_id(candidate) == await store.read_or_create_cluster_id(uuid.uuid4())
@@ -359,7 +359,7 @@ async def test_the_feature_znode_follows_the_inter_broker_protocol_version(world
     assert json.loads((await kazoo_reads(world, "/feature"))[0]) == {"version": 1, "status": 0, "features": {}}
 
 
-async def test_a_multi_over_the_packet_limit_is_split(world: World) -> None:
+async def test_a_zookeeper_multi_over_the_packet_limit_is_split(world: World) -> None:
     await world.store()
     client = await world.client()
     store = ControllerStore(client, await register_controller(client, BrokerId(1), 0))

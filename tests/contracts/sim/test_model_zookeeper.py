@@ -39,7 +39,7 @@ def compare(directory: Path, numbers: Sequence[int]) -> str:
         server.kill()
 
 
-def test_the_model_answers_generated_operations_as_a_real_zookeeper(
+def test_the_zookeeper_model_answers_generated_operations_like_a_real_zookeeper(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     many = int(request.config.getoption("--sequences"))

@@ -28,7 +28,7 @@ def model() -> Iterator[str]:
         process.kill()
 
 
-def test_kazoo_works_against_the_model(model: str) -> None:
+def test_kazoo_works_with_the_zookeeper_model_on_a_tcp_port(model: str) -> None:
     one, other = KazooClient(model), KazooClient(model)
     one.start()
     other.start()
@@ -55,7 +55,7 @@ def test_kazoo_works_against_the_model(model: str) -> None:
     other.close()
 
 
-async def test_klamms_client_works_against_the_model(model: str) -> None:
+async def test_klamms_zookeeper_client_works_with_the_zookeeper_model_on_a_tcp_port(model: str) -> None:
     one, other = ZooKeeper(real_world(), model, 3_000, "/app"), ZooKeeper(real_world(), model, 600, "/app")
     await one.connect(10)
     await one.ensure_chroot()
@@ -73,7 +73,7 @@ async def test_klamms_client_works_against_the_model(model: str) -> None:
     await one.close()
 
 
-def test_zookeepers_command_line_works_against_the_model(model: str) -> None:
+def test_zookeepers_command_line_works_with_the_zookeeper_model_on_a_tcp_port(model: str) -> None:
     asked = ["create /app hello", "create -s -e /app/job", "get -s /app", "ls /app", "stat /none", "getAcl /app",
              "set -v 3 /app x", "deleteall /app", "ls /", "quit"]  # fmt: skip
     jars = ":".join(find_jars(RealDisk(), with_log4j=False))

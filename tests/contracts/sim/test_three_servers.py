@@ -229,7 +229,7 @@ async def lose_servers(three: Three, record: Record) -> None:
 
 
 @pytest.mark.timeout(240)
-async def test_three_model_servers_answer_as_three_real_ones_through_failures(
+async def test_three_servers_of_the_zookeeper_model_answer_like_three_real_servers_during_failures(
     zookeeper_ensemble: zookeeper.Ensemble,
 ) -> None:
     model = ModelThree()

@@ -145,7 +145,7 @@ def results(
 
 
 @pytest.mark.timeout(2 * TIMEOUT_S)
-def test_klamm_reads_what_sparks_own_connector_reads(
+def test_klamms_spark_source_returns_the_rows_of_sparks_official_kafka_connector(
     name: str, results: dict[str, tuple[dict[str, Any], dict[str, Any]]]
 ) -> None:
     mine, theirs = results[name]
@@ -167,12 +167,12 @@ def short(found: Mapping[str, Any]) -> str:
     return json.dumps(found)[:1_500]
 
 
-def test_every_difference_is_of_a_case_and_has_a_reason() -> None:
+def test_every_listed_difference_from_sparks_connector_names_an_existing_case_and_a_reason() -> None:
     assert set(DIFFERENCES) <= {c.name for c in all_cases()}
     assert all(difference.why for difference in DIFFERENCES.values())
 
 
-def test_the_suite_has_at_least_120_cases() -> None:
+def test_the_comparison_with_sparks_connector_has_at_least_120_cases() -> None:
     names = [c.name for c in all_cases()]
 
     assert len(set(names)) == len(names) >= 120

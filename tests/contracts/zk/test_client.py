@@ -46,7 +46,7 @@ def kazoo(shared_zookeeper: ZooKeeperServer, chroot: str) -> Iterator[KazooClien
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0\xff" * 500, None], ids=["empty", "byte", "binary", "null"])
-async def test_kazoo_reads_a_written_znode_with_the_same_stat(
+async def test_kazoo_reads_a_znode_written_by_klamms_client_with_the_same_stat(
     zk: ZooKeeper, kazoo: KazooClient, data: bytes | None
 ) -> None:
     path, created = await zk.create("/a", data)
@@ -59,7 +59,7 @@ async def test_kazoo_reads_a_written_znode_with_the_same_stat(
     assert await zk.get("/a") == (b"new", changed)
 
 
-async def test_failed_operations_raise_zookeepers_error_by_name(zk: ZooKeeper) -> None:
+async def test_failed_zookeeper_operations_raise_the_error_named_like_zookeepers(zk: ZooKeeper) -> None:
     await zk.create("/a", b"")
     await zk.create("/a/b", b"")
 
@@ -76,7 +76,9 @@ async def test_failed_operations_raise_zookeepers_error_by_name(zk: ZooKeeper) -
     assert await zk.exists("/x") is None
 
 
-async def test_watches_fire_once_and_before_the_answer_that_shows_the_change(zk: ZooKeeper, kazoo: KazooClient) -> None:
+async def test_zookeeper_watches_fire_once_and_before_a_response_that_shows_the_change(
+    zk: ZooKeeper, kazoo: KazooClient
+) -> None:
     seen: list[WatchEvent] = []
     zk.on_watch = seen.append
     await zk.create("/a", b"")
@@ -93,7 +95,54 @@ async def test_watches_fire_once_and_before_the_answer_that_shows_the_change(zk:
     assert seen[1:] == [WatchEvent(EventType.CHILDREN_CHANGED, "/a"), WatchEvent(EventType.CREATED, "/absent")]
 
 
-async def test_all_operations_of_a_multi_are_applied(zk: ZooKeeper, kazoo: KazooClient) -> None:
+async def test_a_zookeeper_subtree_watch_reports_each_change_below_it_and_lasts(
+    zk: ZooKeeper, kazoo: KazooClient
+) -> None:
+    seen: list[WatchEvent] = []
+    zk.on_watch = seen.append
+    await zk.create("/a", b"")
+    await zk.watch_subtree("/a")
+    await zk.get("/a", watch=True)
+    await zk.children("/a", watch=True)
+
+    for n in range(2):
+        await asyncio.to_thread(kazoo.create, "/a/b", b"")
+        await asyncio.to_thread(kazoo.create, "/a/b/c", b"%d" % n)
+        await asyncio.to_thread(kazoo.set, "/a/b/c", b"2")
+        await asyncio.to_thread(kazoo.set, "/a", b"3")
+        await asyncio.to_thread(kazoo.create, "/beside", b"")
+        await asyncio.to_thread(kazoo.delete, "/beside")
+        await asyncio.to_thread(kazoo.delete, "/a/b", recursive=True)
+    await zk.sync("/a")
+
+    once = [("CREATED", "/a/b"), ("CREATED", "/a/b/c"), ("DATA_CHANGED", "/a/b/c"), ("DATA_CHANGED", "/a")]
+    gone = [("DELETED", "/a/b/c"), ("DELETED", "/a/b")]
+    told = [(e.type.name, e.path) for e in seen if e.type is not EventType.CHILDREN_CHANGED]
+    assert told == (once + gone) * 2
+    assert [e.path for e in seen if e.type is EventType.CHILDREN_CHANGED] == ["/a"], "the one-shot watch of the list"
+
+
+async def test_every_zookeeper_notice_of_a_burst_comes_before_the_answer_to_sync(
+    zk: ZooKeeper, kazoo: KazooClient
+) -> None:
+    seen: list[str] = []
+    zk.on_watch = lambda event: seen.append(event.path)
+    await zk.create("/a", b"")
+    names = [f"/a/{n}" for n in range(2_000)]
+    for name in names:
+        kazoo.create_async(name, b"")
+    await asyncio.to_thread(kazoo.get, names[-1])
+    await zk.watch_subtree("/a")
+
+    for name in names:
+        kazoo.set_async(name, b"x")
+    await asyncio.to_thread(kazoo.get, names[-1])
+    await zk.sync("/a")
+
+    assert seen == names
+
+
+async def test_all_operations_of_a_zookeeper_multi_are_applied(zk: ZooKeeper, kazoo: KazooClient) -> None:
     await zk.create("/a", b"")
     await zk.create("/gone", b"")
 
@@ -107,7 +156,7 @@ async def test_all_operations_of_a_multi_are_applied(zk: ZooKeeper, kazoo: Kazoo
     assert sorted(await asyncio.to_thread(kazoo.get_children, "/")) == ["a", "n", "s-0000000002"]
 
 
-async def test_a_failed_multi_names_the_operation_that_failed(zk: ZooKeeper) -> None:
+async def test_the_error_of_a_failed_zookeeper_multi_names_the_failed_operation(zk: ZooKeeper) -> None:
     await zk.create("/a", b"")
 
     results = await zk.multi([Check("/a", 0), Set("/a", b"1", 5), Create("/b", b"")])
@@ -116,7 +165,7 @@ async def test_a_failed_multi_names_the_operation_that_failed(zk: ZooKeeper) -> 
     assert await zk.exists("/b") is None
 
 
-async def test_bulk_reads_keep_their_order_and_report_missing_znodes(zk: ZooKeeper) -> None:
+async def test_bulk_reads_of_znodes_keep_their_order_and_report_missing_znodes(zk: ZooKeeper) -> None:
     await zk.multi([Create(f"/n-{i}", b"%d" % i * (i % 50)) for i in range(0, 3000, 2)])
     paths = [f"/n-{i}" for i in range(3000)]
 
@@ -147,7 +196,9 @@ async def test_ephemeral_znodes_are_deleted_when_the_session_closes(
     assert await zk.exists("/e") is None
 
 
-async def test_a_client_with_credentials_reads_znodes_behind_an_acl(zk: ZooKeeper, kazoo: KazooClient) -> None:
+async def test_a_zookeeper_client_with_credentials_reads_znodes_protected_by_an_acl(
+    zk: ZooKeeper, kazoo: KazooClient
+) -> None:
     await zk.add_auth("digest", b"kafka:secret")
     await zk.create("/mine", b"x", acl=[Acl(Permission.ALL, "auth", "")])
     acl, _ = await zk.get_acl("/mine")
@@ -160,7 +211,7 @@ async def test_a_client_with_credentials_reads_znodes_behind_an_acl(zk: ZooKeepe
     assert (await zk.set_acl("/mine", OPEN_ACL)).aversion == 1
 
 
-async def test_a_client_without_credentials_gets_no_auth(zk: ZooKeeper) -> None:
+async def test_a_zookeeper_client_without_credentials_gets_no_auth_for_protected_znodes(zk: ZooKeeper) -> None:
     await zk.create("/closed", b"x", acl=[KAFKA_ACL])
 
     with pytest.raises(NoAuth):
@@ -168,7 +219,7 @@ async def test_a_client_without_credentials_gets_no_auth(zk: ZooKeeper) -> None:
     assert [r.code for r in await zk.get_many(["/closed"])] == [ZkCode.NO_AUTH]
 
 
-async def test_ensure_path_creates_missing_parents(zk: ZooKeeper) -> None:
+async def test_ensure_path_creates_missing_parent_znodes(zk: ZooKeeper) -> None:
     await zk.ensure_path("/a/b/c")
     await zk.ensure_path("/a/b/c")
 
@@ -176,7 +227,7 @@ async def test_ensure_path_creates_missing_parents(zk: ZooKeeper) -> None:
     await zk.sync("/a")
 
 
-def test_the_client_works_on_uvloop(shared_zookeeper: ZooKeeperServer, chroot: str) -> None:
+def test_the_zookeeper_client_works_on_uvloop(shared_zookeeper: ZooKeeperServer, chroot: str) -> None:
     uvloop = pytest.importorskip("uvloop")
 
     async def main() -> int:

@@ -46,7 +46,7 @@ def owner_with(path: str, server: ZooKeeperServer) -> KazooClient:
     return owner
 
 
-def test_a_closed_session_takes_its_ephemeral_znodes_with_it_and_leaves_the_record(
+def test_the_crash_guard_closes_the_zookeeper_session_and_writes_a_process_end_record(
     shared_zookeeper: ZooKeeperServer, kazoo: KazooClient
 ) -> None:
     base = f"/guard-{next(_chroots)}"
@@ -60,7 +60,7 @@ def test_a_closed_session_takes_its_ephemeral_znodes_with_it_and_leaves_the_reco
     owner.stop()
 
 
-def test_a_second_record_replaces_the_first_and_a_record_that_cannot_be_written_does_not_keep_the_session(
+def test_the_crash_guard_replaces_an_older_record_and_closes_the_session_even_if_writing_fails(
     shared_zookeeper: ZooKeeperServer, kazoo: KazooClient
 ) -> None:
     base = f"/guard-{next(_chroots)}"
@@ -78,7 +78,9 @@ def test_a_second_record_replaces_the_first_and_a_record_that_cannot_be_written_
     assert kazoo.exists(f"{base}/here") is None
 
 
-def test_a_session_with_a_wrong_password_is_left_alone(shared_zookeeper: ZooKeeperServer, kazoo: KazooClient) -> None:
+def test_the_crash_guard_cannot_close_a_zookeeper_session_with_a_wrong_password(
+    shared_zookeeper: ZooKeeperServer, kazoo: KazooClient
+) -> None:
     path = f"/guard-{next(_chroots)}/here"
     owner = owner_with(path, shared_zookeeper)
     session = session_of(owner, shared_zookeeper)
@@ -89,7 +91,7 @@ def test_a_session_with_a_wrong_password_is_left_alone(shared_zookeeper: ZooKeep
     owner.stop()
 
 
-def test_without_a_server_the_guard_gives_up_after_the_session_timeout() -> None:
+def test_the_crash_guard_without_a_zookeeper_server_gives_up_after_the_session_timeout() -> None:
     port = free_port()
 
     outcome = close_session(Session(1, bytes(16), 50, [("127.0.0.1", port)], ""), RECORD)
@@ -97,7 +99,7 @@ def test_without_a_server_the_guard_gives_up_after_the_session_timeout() -> None
     assert outcome.startswith(f"could not be closed within its timeout of 50 ms (127.0.0.1:{port}:")
 
 
-async def test_process_ends_are_read_per_broker_and_a_starting_broker_deletes_its_own(
+async def test_process_end_records_are_read_per_broker_and_deleted_by_the_starting_broker(
     shared_zookeeper: ZooKeeperServer, kazoo: KazooClient
 ) -> None:
     chroot = f"/guard-{next(_chroots)}"
@@ -109,16 +111,18 @@ async def test_process_ends_are_read_per_broker_and_a_starting_broker_deletes_it
     for number, content in ((broker, RECORD), (other, guard_process.record_of(1 << 8)), (strange, b"{")):
         await asyncio.to_thread(kazoo.create, chroot + process_end_path(number), content)
 
-    assert await read_process_ends(client, [broker, other, strange, BrokerId(4)]) == {
+    assert await read_process_ends(client, dict.fromkeys((broker, other, strange, BrokerId(4)), 0)) == {
         broker: "its process ended (signal 9); its crash guard reported it",
         other: "its process ended (exit status 1); its crash guard reported it",
     }
+    registered_later = client.seen_zxid + 1
+    assert set(await read_process_ends(client, {broker: 0, other: registered_later})) == {broker}
     await begin_process_record(client, broker)
-    assert set(await read_process_ends(client, [broker, other])) == {other}
+    assert set(await read_process_ends(client, {broker: 0, other: 0})) == {other}
     await client.close()
 
 
-async def test_a_guard_whose_pipe_is_closed_ends_at_once_when_it_watches_no_session() -> None:
+async def test_a_crash_guard_without_a_session_ends_as_soon_as_its_pipe_closes() -> None:
     guard = await GuardProcesses().start()
     guard.watch(GuardedSession(-5, bytes(16), 1000, [("::1", 2181)]))
     guard.forget(-5)

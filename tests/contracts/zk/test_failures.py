@@ -49,7 +49,9 @@ def server_of(owner: Owner, ensemble: Ensemble) -> ZooKeeperServer:
     return next(s for s in ensemble.servers if s.connect_string == owner.zk.server)
 
 
-async def test_session_watches_and_waiting_requests_survive_a_server_restart(zookeeper: ZooKeeperServer) -> None:
+async def test_zookeeper_session_watches_and_waiting_requests_survive_a_server_restart(
+    zookeeper: ZooKeeperServer,
+) -> None:
     async with Owner(zookeeper.connect_string, 20_000) as owner:
         session_id = owner.zk.session_id
         await owner.zk.create("/e", b"1", ephemeral=True)
@@ -68,7 +70,7 @@ async def test_session_watches_and_waiting_requests_survive_a_server_restart(zoo
         assert owner.events == [WatchEvent(EventType.DATA_CHANGED, "/e")]
 
 
-async def test_a_session_moves_to_another_server_with_its_watches(zookeeper_ensemble: Ensemble) -> None:
+async def test_a_zookeeper_session_moves_to_another_server_and_keeps_its_watches(zookeeper_ensemble: Ensemble) -> None:
     witness = KazooClient(zookeeper_ensemble.connect_string)
     await in_thread(witness.start)
     async with Owner(zookeeper_ensemble.connect_string, 10_000) as owner:
@@ -93,7 +95,7 @@ async def test_a_session_moves_to_another_server_with_its_watches(zookeeper_ense
         await in_thread(witness.stop)
 
 
-async def test_the_client_leaves_a_paused_server_for_another(zookeeper_ensemble: Ensemble) -> None:
+async def test_the_zookeeper_client_leaves_a_paused_server_for_another_server(zookeeper_ensemble: Ensemble) -> None:
     async with Owner(zookeeper_ensemble.connect_string, 3_000) as owner:
         await owner.zk.create("/e", b"", ephemeral=True)
         paused = server_of(owner, zookeeper_ensemble)
@@ -107,7 +109,9 @@ async def test_the_client_leaves_a_paused_server_for_another(zookeeper_ensemble:
             paused.resume()
 
 
-async def test_a_pause_shorter_than_the_session_timeout_does_not_disconnect(zookeeper: ZooKeeperServer) -> None:
+async def test_a_server_pause_shorter_than_the_session_timeout_does_not_disconnect_the_client(
+    zookeeper: ZooKeeperServer,
+) -> None:
     async with Owner(zookeeper.connect_string, 6_000) as owner:
         zookeeper.pause()
         waiting = asyncio.create_task(owner.zk.create("/a", b""))
@@ -118,7 +122,9 @@ async def test_a_pause_shorter_than_the_session_timeout_does_not_disconnect(zook
         assert owner.states == [CONNECTED]
 
 
-async def test_a_session_is_expired_after_a_network_outage_longer_than_its_timeout(zookeeper: ZooKeeperServer) -> None:
+async def test_a_zookeeper_session_expires_after_a_network_outage_longer_than_its_timeout(
+    zookeeper: ZooKeeperServer,
+) -> None:
     """A relay that drops bytes is the network: the server expires the session, and the client learns it later."""
     relay = Relay(zookeeper.port)
     port = await relay.open()
@@ -150,7 +156,7 @@ async def test_a_multi_with_a_stale_epoch_check_fails_and_writes_nothing(zookeep
         assert (await new.zk.get("/state"))[0] == b"old"
 
 
-async def test_a_packet_over_the_servers_limit_fails_with_request_too_large(zookeeper: ZooKeeperServer) -> None:
+async def test_a_request_over_zookeepers_packet_limit_fails_with_request_too_large(zookeeper: ZooKeeperServer) -> None:
     async with Owner(zookeeper.connect_string, 10_000) as owner:
         with pytest.raises(RequestTooLarge, match="/large"):
             await asyncio.wait_for(owner.zk.create("/large", bytes(2 << 20)), 20)
@@ -160,7 +166,7 @@ async def test_a_packet_over_the_servers_limit_fails_with_request_too_large(zook
         assert (await owner.zk.create("/fits", bytes(1 << 19)))[0] == "/fits"
 
 
-async def test_a_bulk_read_over_the_reply_limit_is_split(zookeeper: ZooKeeperServer) -> None:
+async def test_a_bulk_read_of_znodes_over_the_reply_limit_is_split(zookeeper: ZooKeeperServer) -> None:
     async with Owner(zookeeper.connect_string, 10_000) as owner:
         for i in range(12):
             await owner.zk.create(f"/n-{i}", bytes([i]) * (500_000 if i % 2 else 10))
@@ -175,7 +181,9 @@ async def test_a_bulk_read_over_the_reply_limit_is_split(zookeeper: ZooKeeperSer
         await narrow.close()
 
 
-async def test_connect_times_out_when_no_server_answers(unused_tcp_port_factory: Callable[[], int]) -> None:
+async def test_connecting_times_out_when_no_zookeeper_server_answers(
+    unused_tcp_port_factory: Callable[[], int],
+) -> None:
     client = ZooKeeper(real_world(), f"127.0.0.1:{unused_tcp_port_factory()}", 10_000)
 
     with pytest.raises(ConnectionLoss, match=r"within 0\.5 s"):

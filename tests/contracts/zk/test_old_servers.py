@@ -13,7 +13,7 @@ from klamm.runtime.ports import ask, free_port
 from klamm.runtime.processes import spawn, ticks
 from klamm.runtime.world import real_world
 from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import ZkCode
+from klamm.zk.errors import Unimplemented, ZkCode
 from klamm.zk.operations import Check, Create, Set
 from klamm.zk.watches import EventType, WatchEvent
 
@@ -65,7 +65,7 @@ def old_server(tmp_path: Path) -> Iterator[str]:
     child.kill()
 
 
-async def test_the_client_works_with_zookeeper_3_5_without_multi_read(old_server: str) -> None:
+async def test_the_zookeeper_client_works_with_zookeeper_3_5_which_lacks_multi_read(old_server: str) -> None:
     client = ZooKeeper(real_world(), old_server, 10_000)
     seen: list[WatchEvent] = []
     client.on_watch = seen.append
@@ -85,4 +85,13 @@ async def test_the_client_works_with_zookeeper_3_5_without_multi_read(old_server
     await client.get("/a", watch=True)
     await client.set("/a", b"3")
     assert seen == [WatchEvent(EventType.DATA_CHANGED, "/a")]
+    await client.close()
+
+
+async def test_zookeeper_3_5_refuses_a_subtree_watch(old_server: str) -> None:
+    client = ZooKeeper(real_world(), old_server, 10_000)
+    await client.connect(10)
+
+    with pytest.raises(Unimplemented, match="/"):
+        await client.watch_subtree("/")
     await client.close()

@@ -65,6 +65,13 @@ from tests.simulation.injected_bugs.leaders_and_isrs import (
     the_outdated_may_bring_back_the_removed,
     zombies_say_no,
 )
+from tests.simulation.injected_bugs.mirrors import (
+    changes_not_read_again,
+    mirror_taken_without_sync,
+    noted_changes_forgotten_at_the_election,
+    notices_lost,
+    recreated_topic_taken_for_the_old_one,
+)
 from tests.simulation.injected_bugs.mutant import Mutant, together
 from tests.simulation.injected_bugs.reassignments import (
     arrivals_unnoticed,
@@ -265,6 +272,11 @@ MUTANTS = (
     Mutant("as", "", "the config follower ends at an error", config_follower_ends_at_the_first_error, (35, 44, 45)),
     Mutant("at", "KAFKA-4360", "handlers wait for brokers", handlers_wait_for_brokers, (45,)),
     Mutant("au", "KAFKA-4360", "handlers wait for live replicas", elections_wait_for_live_replicas, (45,)),
+    Mutant("av", "", "a mirror misses some notices", notices_lost, (34,)),
+    Mutant("aw", "", "a mirror does not read what changed", changes_not_read_again, (34,)),
+    Mutant("ax", "", "a mirror is taken without sync", mirror_taken_without_sync, (34,)),
+    Mutant("ay", "", "noted changes are not read at the election", noted_changes_forgotten_at_the_election, (34,)),
+    Mutant("az", "", "a recreated topic is taken for the old one", recreated_topic_taken_for_the_old_one, (34, 25)),
 )
 
 

@@ -17,7 +17,7 @@ def led_from(protocol: SecurityProtocol) -> Snapshot:
     return s
 
 
-def test_a_leader_that_does_not_answer_is_listed_as_not_checked() -> None:
+def test_the_audit_lists_partitions_of_a_leader_that_does_not_answer_as_not_checked() -> None:
     check = check_transactions(led_from(SecurityProtocol.PLAINTEXT), 5)
 
     assert check.open == []
@@ -25,7 +25,7 @@ def test_a_leader_that_does_not_answer_is_listed_as_not_checked() -> None:
     assert "127.0.0.1" in check.not_checked[ids(1)[0]]
 
 
-def test_a_leader_without_a_plaintext_listener_is_listed_as_not_checked() -> None:
+def test_the_audit_lists_partitions_of_a_leader_without_a_plaintext_listener_as_not_checked() -> None:
     check = check_transactions(led_from(SecurityProtocol.SSL), 5)
 
     assert check.not_checked == {1: "it has no PLAINTEXT listener"}

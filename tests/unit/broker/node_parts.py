@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from klamm.broker import assembly
+from klamm.broker.assembly import build_parts
 from klamm.broker.context import NodeContext
 from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.lifecycle import Lifecycle, NodeStatus
 from klamm.broker.parts import Parts
+from klamm.broker.storage import build_storage
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import parse_node_config
@@ -30,4 +31,4 @@ def build(directory: Path, *lines: str) -> tuple[Parts, Lifecycle]:
     """`lines` of server.properties beside the required ones."""
     lifecycle = Lifecycle()
     node = context(directory, *lines)
-    return assembly.build_parts(node, assembly.build_storage(node, lifecycle), lifecycle), lifecycle
+    return build_parts(node, build_storage(node, lifecycle), lifecycle), lifecycle

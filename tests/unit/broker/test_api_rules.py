@@ -64,14 +64,16 @@ QUOTAS = {
 """All others count as request time only."""
 
 
-async def test_every_route_has_the_authorization_and_quota_rules_of_its_api(tmp_path: Path) -> None:
+async def test_every_request_handler_is_registered_with_the_authorization_and_quota_rules_of_its_api(
+    tmp_path: Path,
+) -> None:
     parts, _ = build(tmp_path)
     served = {route.offered.api_key: route.rules for route in routes(parts)}
     assert served == RULES
 
 
 @pytest.mark.parametrize("key", RULES, ids=lambda key: key.name)
-def test_authorization_and_quota_rules_equal_kafkas(key: ApiKey) -> None:
+def test_the_authorization_and_quota_rules_of_each_api_equal_kafkas(key: ApiKey) -> None:
     (request, resources), quota = RULES[key]
     assert " or ".join(p.operation.name for p in request) == WHOLE_REQUEST.get(key.name, "")
     assert {p.resource_type.name for p in request} <= {"CLUSTER"}

@@ -41,7 +41,7 @@ NAMED = ApiVersionsRequest(client_software_name="apache-kafka-java", client_soft
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_every_api_versions_version_lists_the_offered_apis_and_versions(
+async def test_every_version_of_the_api_versions_response_lists_the_offered_apis_and_versions(
     dispatcher: Dispatcher, version: int
 ) -> None:
     response = ask(dispatcher, frame(version, NAMED if version >= 3 else ApiVersionsRequest()), version)
@@ -50,7 +50,7 @@ async def test_every_api_versions_version_lists_the_offered_apis_and_versions(
     assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(1, 4, 17), (18, 0, 4)]
 
 
-async def test_an_unknown_api_versions_version_is_answered_in_version_0(dispatcher: Dispatcher) -> None:
+async def test_an_api_versions_request_of_an_unknown_version_is_answered_in_version_0(dispatcher: Dispatcher) -> None:
     request = bytearray(frame(4, NAMED))
     request[2:4] = (9).to_bytes(2, "big")
     request += b"whatever a later version may bring"
@@ -62,7 +62,7 @@ async def test_an_unknown_api_versions_version_is_answered_in_version_0(dispatch
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "ä"])
-async def test_an_invalid_client_software_name_is_refused_with_invalid_request(
+async def test_an_api_versions_request_with_an_invalid_client_software_name_gets_invalid_request(
     dispatcher: Dispatcher, name: str
 ) -> None:
     wrong = ApiVersionsRequest(client_software_name=name, client_software_version="1")
@@ -71,7 +71,9 @@ async def test_an_invalid_client_software_name_is_refused_with_invalid_request(
 
 
 @pytest.mark.parametrize(("version", "software"), [(2, ""), (3, "apache-kafka-java"), (4, "apache-kafka-java")])
-async def test_the_client_software_is_known_since_version_3(version: int, software: str) -> None:
+async def test_the_client_software_name_is_read_from_api_versions_requests_since_version_3(
+    version: int, software: str
+) -> None:
     connection = ClientConnection(Peer("PLAINTEXT", "h", 1))
     request: Any = SimpleNamespace(version=version, connection=connection)
     before = connection.software
@@ -100,7 +102,9 @@ async def test_a_request_of_an_api_that_is_not_offered_closes_the_connection(
         dispatcher(request_, CONNECTION)
 
 
-async def test_a_request_with_a_flipped_bit_is_answered_or_closes_the_connection(dispatcher: Dispatcher) -> None:
+async def test_an_api_versions_request_with_a_flipped_bit_is_answered_or_closes_the_connection(
+    dispatcher: Dispatcher,
+) -> None:
     whole = frame(3, NAMED)
     for bit in range(len(whole) * 8):
         flipped = bytearray(whole)

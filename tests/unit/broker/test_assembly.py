@@ -17,7 +17,7 @@ START_ORDER = [
 ]  # fmt: skip
 
 
-async def test_the_ports_close_before_the_replicas_the_logs_the_controller_and_the_registration(tmp_path: Path) -> None:
+async def test_the_parts_of_a_node_start_in_a_fixed_order_that_ends_with_the_request_server(tmp_path: Path) -> None:
     _, lifecycle = build(tmp_path)
     assert lifecycle.names == START_ORDER
 
@@ -26,7 +26,9 @@ async def test_the_ports_close_before_the_replicas_the_logs_the_controller_and_t
     ("line", "part"),
     [("klamm.journal.topic=journal", "journal topic"), ("inter.broker.protocol.version=2.6", "ISR changes")],
 )
-async def test_a_config_adds_its_optional_part_to_the_node(tmp_path: Path, line: str, part: str) -> None:
+async def test_optional_parts_of_a_node_are_built_only_when_their_config_is_set(
+    tmp_path: Path, line: str, part: str
+) -> None:
     _, lifecycle = build(tmp_path, line)
     assert sorted(set(lifecycle.names) - set(START_ORDER)) == [part]
 
@@ -42,7 +44,7 @@ class GroupCoordinator:
         self.calls.append("close")
 
 
-async def test_a_part_added_to_the_lifecycle_is_started_and_closed() -> None:
+async def test_a_part_added_to_a_nodes_lifecycle_is_started_and_closed_with_the_node() -> None:
     lifecycle = Lifecycle()
     coordinator = lifecycle.add("group coordinator", GroupCoordinator())
     await lifecycle.start()

@@ -68,7 +68,7 @@ async def increment(
     return await admin(entities).increment(kind, name, changes, validate_only=validate_only)
 
 
-async def test_incremental_alter_configs_keeps_configs_that_it_does_not_name() -> None:
+async def test_incremental_alter_configs_keeps_configs_that_the_request_does_not_name() -> None:
     entities = Entities({"topics/orders": {"retention.ms": "5", "cleanup.policy": "delete", "segment.ms": "9"}})
 
     outcome = await increment(
@@ -89,7 +89,7 @@ async def test_incremental_alter_configs_keeps_configs_that_it_does_not_name() -
     assert entities.written == ["topics/orders"]
 
 
-async def test_subtract_on_an_unset_list_config_starts_from_its_default() -> None:
+async def test_subtracting_from_an_unset_list_config_starts_from_its_default() -> None:
     entities = Entities()
 
     await increment(entities, TOPIC, "orders", Change("cleanup.policy", "compact", APPEND))
@@ -99,7 +99,7 @@ async def test_subtract_on_an_unset_list_config_starts_from_its_default() -> Non
     assert entities.held["topics/orders"].config == {"cleanup.policy": "compact"}
 
 
-async def test_alter_configs_removes_configs_that_it_does_not_name() -> None:
+async def test_alter_configs_removes_configs_that_the_request_does_not_name() -> None:
     entities = Entities({"topics/orders": {"retention.ms": "5"}})
 
     await admin(entities).replace(TOPIC, "orders", [Change("segment.ms", "9")], validate_only=False)
@@ -107,14 +107,14 @@ async def test_alter_configs_removes_configs_that_it_does_not_name() -> None:
     assert entities.held["topics/orders"].config == {"segment.ms": "9"}
 
 
-async def test_validate_only_writes_no_config_znode() -> None:
+async def test_altering_configs_with_validate_only_writes_no_config_znode() -> None:
     entities = Entities()
 
     assert await increment(entities, TOPIC, "orders", Change("retention.ms", "1"), validate_only=True) == (0, None)
     assert entities.written == []
 
 
-async def test_broker_configs_and_cluster_defaults_are_written_to_their_own_znodes() -> None:
+async def test_configs_of_a_broker_and_cluster_defaults_are_written_to_separate_znodes() -> None:
     entities = Entities({"brokers/<default>": {"broker.id": "7", "message.max.bytes": "5"}})
 
     assert await increment(entities, BROKER, "", Change("num.io.threads", "9")) == (0, None)
@@ -124,7 +124,7 @@ async def test_broker_configs_and_cluster_defaults_are_written_to_their_own_znod
     assert entities.held["brokers/1"].config == {"num.io.threads": "9"}
 
 
-async def test_a_concurrent_config_change_is_not_overwritten() -> None:
+async def test_altering_configs_does_not_overwrite_a_concurrent_config_change() -> None:
     entities = Entities({"topics/orders": {}})
     entities.interruptions = [{"retention.ms": "5"}]
 
@@ -139,7 +139,9 @@ async def test_a_concurrent_config_change_is_not_overwritten() -> None:
         (ConnectionLoss("/config"), ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
-async def test_zookeeper_errors_become_kafkas_codes(error: Exception, code: ErrorCode) -> None:
+async def test_zookeeper_errors_while_altering_configs_become_kafka_error_codes(
+    error: Exception, code: ErrorCode
+) -> None:
     entities = Entities()
     entities.interruptions = [error]
 
@@ -176,7 +178,7 @@ async def test_an_invalid_config_alteration_is_refused_and_writes_nothing(
     assert entities.written == []
 
 
-async def test_one_bad_resource_does_not_stop_the_others() -> None:
+async def test_altering_configs_of_an_invalid_resource_does_not_stop_other_resources_of_the_request() -> None:
     entities = Entities()
     resources = [
         IncrementalAlterConfigsRequestAlterConfigsResource(
@@ -194,7 +196,7 @@ async def test_one_bad_resource_does_not_stop_the_others() -> None:
     assert [(r.resource_name, r.error_code) for r in response.responses] == [("gone", 3), ("orders", 0)]
 
 
-async def test_a_resource_named_twice_is_refused_both_times() -> None:
+async def test_a_config_resource_named_twice_in_a_request_is_refused_both_times() -> None:
     resources = [
         AlterConfigsRequestAlterConfigsResource(TOPIC, "orders", [AlterConfigsRequestAlterableConfig("segment.ms", v)])
         for v in "12"
@@ -214,7 +216,7 @@ class NoInfiniteRetention:
             raise PolicyViolation(f"{asked.resource_name} must forget")
 
 
-async def test_an_alteration_that_the_policy_rejects_is_refused_with_policy_violation() -> None:
+async def test_a_config_alteration_rejected_by_the_alter_config_policy_gets_policy_violation() -> None:
     entities = Entities()
     strict = ConfigAdmin(1, DynamicConfig(NODE), cache(), lambda: entities, NoInfiniteRetention())
 
@@ -238,7 +240,7 @@ async def test_an_alter_config_policy_that_raises_fails_only_that_resource() -> 
     assert "alter.config.policy.class.name failed on orders" in (said or "")
 
 
-def test_an_alter_config_policy_is_loaded_by_module_and_class_name() -> None:
+def test_the_alter_config_policy_is_loaded_by_its_module_and_class_name() -> None:
     assert load_alter_policy(NODE) is None
     named = replace(NODE, alter_config_policy_class_name=f"{__name__}:NoInfiniteRetention")
     assert load_alter_policy(named) is not None

@@ -92,7 +92,7 @@ def test_each_config_change_is_notified_and_applied_once() -> None:
     SimulatedLoop().run(main())
 
 
-def test_several_notifications_for_one_entity_cause_one_read() -> None:
+def test_several_config_change_notifications_for_one_entity_cause_one_read() -> None:
     async def main() -> None:
         room = await Room().begin()
         for value in ("1", "2", "3"):
@@ -110,7 +110,7 @@ def test_several_notifications_for_one_entity_cause_one_read() -> None:
     SimulatedLoop().run(main())
 
 
-def test_configs_of_another_broker_are_not_applied() -> None:
+def test_a_broker_does_not_apply_the_configs_of_another_broker() -> None:
     async def main() -> None:
         room = await Room().begin()
         await room.alter("brokers", "2", {"num.io.threads": "5"})
@@ -121,7 +121,7 @@ def test_configs_of_another_broker_are_not_applied() -> None:
     SimulatedLoop().run(main())
 
 
-def test_config_changes_made_between_two_sessions_are_applied() -> None:
+def test_config_changes_made_between_two_zookeeper_sessions_are_applied() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.changes.start()
@@ -182,7 +182,7 @@ def test_old_config_change_notifications_are_deleted() -> None:
     SimulatedLoop().run(main())
 
 
-def test_a_notification_that_cannot_be_deleted_does_not_block_later_ones() -> None:
+def test_a_config_change_notification_that_cannot_be_deleted_does_not_block_later_notifications() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.ensemble.apply([Create(f"{CHANGES}/a", b"x"), Create(f"{CHANGES}/a/b", b"")])
@@ -225,7 +225,7 @@ def test_a_config_change_after_the_controller_moved_writes_nothing() -> None:
     SimulatedLoop().run(main())
 
 
-def test_an_unexpected_error_while_applying_a_change_does_not_stop_the_follower() -> None:
+def test_an_unexpected_error_while_applying_a_config_change_does_not_stop_later_changes() -> None:
     async def main() -> None:
         room = await Room().begin()
         mistakes: list[str] = []
@@ -253,7 +253,7 @@ def test_an_unexpected_error_while_applying_a_change_does_not_stop_the_follower(
     SimulatedLoop().run(main())
 
 
-def test_an_unexpected_error_while_reading_is_retried_with_growing_backoff() -> None:
+def test_an_unexpected_error_while_reading_config_changes_is_retried_with_growing_backoff() -> None:
     async def main() -> None:
         tries: list[float] = []
         loop = asyncio.get_running_loop()

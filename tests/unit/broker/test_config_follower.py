@@ -92,7 +92,7 @@ class Node:
         self.advertised += [str(e) for e in config.advertised_endpoints]
 
 
-async def test_topic_config_overrides_are_applied_to_the_topics_logs() -> None:
+async def test_changed_topic_configs_are_applied_to_the_topics_logs() -> None:
     node = Node()
     await node.follower.topics_changed({"orders": {"retention.ms": "5"}, "elsewhere": {"retention.ms": "6"}})
 
@@ -100,14 +100,14 @@ async def test_topic_config_overrides_are_applied_to_the_topics_logs() -> None:
     assert node.told == ["orders", "elsewhere"]
 
 
-async def test_a_changed_cleaner_config_reaches_the_cleaner() -> None:
+async def test_a_changed_log_cleaner_config_is_passed_to_the_log_cleaner() -> None:
     node = Node()
     await node.follower.brokers_changed({"log.cleaner.backoff.ms": "50", "log.cleaner.threads": "2"}, {})
 
     assert [(settings.backoff_ms, settings.threads) for settings in node.cleaner_settings] == [(50, 2)]
 
 
-async def test_changed_configs_of_the_search_for_damage_reach_the_scrubber_and_the_fetches() -> None:
+async def test_changed_scrub_and_crc_check_configs_are_passed_to_log_scrubber_and_fetch() -> None:
     node = Node()
     configs = {
         "klamm.log.scrub.bytes.per.second": "5",
@@ -120,7 +120,7 @@ async def test_changed_configs_of_the_search_for_damage_reach_the_scrubber_and_t
     assert node.crc_checks == [False]
 
 
-async def test_an_invalid_topic_override_leaves_the_logs_unchanged() -> None:
+async def test_an_invalid_topic_config_in_zookeeper_leaves_the_logs_unchanged() -> None:
     node = Node()
     await node.follower.topics_changed({"orders": {"retention.ms": "soon"}, "clicks": {"retention.ms": "6"}})
 
@@ -128,7 +128,9 @@ async def test_an_invalid_topic_override_leaves_the_logs_unchanged() -> None:
 
 
 @pytest.mark.parametrize(("value", "told"), [("true", ["away"]), (" TRUE ", ["away"]), ("false", []), ("yes", [])])
-async def test_enabling_unclean_elections_of_a_topic_retries_its_election(value: str, told: list[str]) -> None:
+async def test_enabling_unclean_elections_in_a_topic_config_retries_the_topics_elections(
+    value: str, told: list[str]
+) -> None:
     node = Node()
     await node.follower.topics_changed({"away": {"unclean.leader.election.enable": value}})
 
@@ -151,14 +153,14 @@ async def test_new_broker_defaults_apply_to_topics_below_their_own_overrides() -
     assert {t: c.max_message_bytes for t, c in node.logs.configs.items()} == {"orders": 9, "clicks": 7}
 
 
-async def test_broker_configs_without_a_topic_config_change_no_log() -> None:
+async def test_changing_broker_configs_unrelated_to_topics_changes_no_log() -> None:
     node = Node()
     await node.follower.brokers_changed({}, {"num.io.threads": "9"})
 
     assert node.logs.configs == {}
 
 
-async def test_new_defaults_are_applied_again_after_topic_overrides_could_not_be_read() -> None:
+async def test_new_broker_defaults_are_applied_by_a_retry_after_topic_configs_could_not_be_read() -> None:
     node = Node()
     node.is_lost = True
     with pytest.raises(ConnectionLoss):
@@ -170,7 +172,7 @@ async def test_new_defaults_are_applied_again_after_topic_overrides_could_not_be
     assert node.logs.configs["orders"].max_message_bytes == 9
 
 
-async def test_dynamic_broker_configs_apply_at_run_time() -> None:
+async def test_changed_dynamic_broker_configs_apply_without_a_restart() -> None:
     node = Node()
     await node.follower.brokers_changed(
         {"max.connections.per.ip": "3", "producer.id.expiration.ms": "77"},
@@ -197,7 +199,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize(("leader", "follower", "expected"), LISTS.values(), ids=LISTS)
-async def test_throttled_replicas_are_set_and_cleared_for_a_topic_not_hosted_yet(
+async def test_throttled_replicas_are_set_and_cleared_for_a_topic_without_a_local_replica(
     leader: str, follower: str, expected: object
 ) -> None:
     node = Node()
@@ -222,7 +224,7 @@ async def test_an_invalid_throttled_replicas_list_keeps_the_previous_throttle() 
     assert throttled(node, "orders") == ([0], [])
 
 
-async def test_a_brokers_throttled_rate_overrides_the_cluster_default() -> None:
+async def test_a_brokers_throttled_replication_rate_overrides_the_cluster_default() -> None:
     node = Node()
     told = []
     for cluster, own in (({"leader": 5, "follower": 6}, {"follower": 0}), ({"leader": 5}, {"leader": 7}), ({}, {})):

@@ -116,7 +116,7 @@ async def test_controlled_shutdown_request_carries_the_broker_epoch() -> None:
     assert [(r.broker_id, r.broker_epoch) for r in around.asked] == [(1, 44)]
 
 
-async def test_controlled_shutdown_is_requested_in_the_version_that_an_older_controller_knows() -> None:
+async def test_controlled_shutdown_is_requested_in_a_version_that_an_older_controller_supports() -> None:
     around = Surroundings([MOVED])
     around.newest = 2
 
@@ -124,7 +124,7 @@ async def test_controlled_shutdown_is_requested_in_the_version_that_an_older_con
     assert around.versions == [2]
 
 
-async def test_controlled_shutdown_is_requested_again_while_leaders_remain() -> None:
+async def test_controlled_shutdown_is_requested_again_while_the_broker_still_leads_partitions() -> None:
     around = Surroundings([REMAIN, REMAIN, MOVED])
 
     assert await leave(around)
@@ -139,14 +139,14 @@ async def test_controlled_shutdown_gives_up_after_three_attempts(answer: Control
     assert len(around.asked) == 3
 
 
-async def test_the_last_broker_skips_controlled_shutdown() -> None:
+async def test_the_last_live_broker_skips_controlled_shutdown() -> None:
     around = Surroundings([], count=1)
 
     assert await leave(around)
     assert around.asked == []
 
 
-async def test_without_zookeeper_controlled_shutdown_is_skipped() -> None:
+async def test_a_broker_without_a_zookeeper_connection_skips_controlled_shutdown() -> None:
     around = Surroundings([])
     around.zookeeper_fails = True
 

@@ -103,7 +103,7 @@ async def ask(channel: ControllerChannel) -> AlterPartitionResponse:
     return answer
 
 
-async def test_requests_go_to_the_controller_named_in_the_metadata(
+async def test_a_brokers_requests_go_to_the_controller_named_in_the_metadata(
     brokers: Brokers, channel: ControllerChannel
 ) -> None:
     brokers.answers["h1"] = AlterPartitionResponse()
@@ -114,7 +114,7 @@ async def test_requests_go_to_the_controller_named_in_the_metadata(
     assert brokers.asked == [("h1", 3), ("h1", 3)]
 
 
-async def test_the_request_version_is_one_that_the_controller_supports(
+async def test_a_broker_sends_requests_in_a_version_that_the_controller_supports(
     brokers: Brokers, channel: ControllerChannel
 ) -> None:
     brokers.answers["h1"] = AlterPartitionResponse()
@@ -138,7 +138,7 @@ NOT_CONTROLLER = {
 
 
 @pytest.mark.parametrize("refusal", NOT_CONTROLLER.values(), ids=NOT_CONTROLLER)
-async def test_a_not_controller_error_makes_the_channel_look_for_the_next_controller(
+async def test_a_not_controller_error_makes_the_broker_wait_for_the_next_controller(
     brokers: Brokers, channel: ControllerChannel, known: MetadataCache, refusal: AlterPartitionResponse
 ) -> None:
     brokers.answers = {"h1": refusal, "h2": AlterPartitionResponse()}
@@ -153,7 +153,7 @@ async def test_a_not_controller_error_makes_the_channel_look_for_the_next_contro
     assert brokers.asked == [("h1", 3), ("h2", 3)]
 
 
-async def test_a_not_controller_error_older_than_the_metadata_is_ignored(
+async def test_a_not_controller_error_older_than_the_metadata_does_not_discard_the_controller(
     brokers: Brokers, channel: ControllerChannel, known: MetadataCache
 ) -> None:
     """It was elected after it refused, and told us so first: no further word of it would come."""
@@ -169,7 +169,7 @@ async def test_a_not_controller_error_older_than_the_metadata_is_ignored(
     assert (await asyncio.wait_for(asking, 1)).error_code == ErrorCode.NONE
 
 
-async def test_a_request_to_a_frozen_controller_is_resent_to_its_successor(
+async def test_a_request_to_a_frozen_controller_is_resent_to_the_next_controller(
     brokers: Brokers, channel: ControllerChannel, known: MetadataCache
 ) -> None:
     brokers.answers = {"h1": None, "h2": AlterPartitionResponse()}
@@ -182,7 +182,7 @@ async def test_a_request_to_a_frozen_controller_is_resent_to_its_successor(
     assert brokers.asked == [("h1", 3), ("h2", 3)]
 
 
-async def test_an_unreachable_controller_is_retried_until_another_takes_over(
+async def test_requests_to_an_unreachable_controller_are_retried_until_another_controller_takes_over(
     brokers: Brokers, channel: ControllerChannel, known: MetadataCache
 ) -> None:
     brokers.down = {"h1"}

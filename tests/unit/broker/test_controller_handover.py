@@ -33,7 +33,7 @@ class Room:
         await asyncio.sleep(1)
 
 
-def test_a_handover_request_is_carried_out_once_and_removed() -> None:
+def test_a_request_to_become_controller_is_carried_out_once_and_removed() -> None:
     async def main() -> None:
         room = Room()
         room.requests.start()
@@ -48,7 +48,7 @@ def test_a_handover_request_is_carried_out_once_and_removed() -> None:
     SimulatedLoop().run(main())
 
 
-def test_a_handover_request_that_cannot_be_removed_is_carried_out_once() -> None:
+def test_a_request_to_become_controller_that_cannot_be_removed_is_carried_out_once() -> None:
     """What was not done then, in an epoch that goes on, is not done a second later."""
 
     async def main() -> None:
@@ -72,7 +72,7 @@ def test_a_handover_request_that_cannot_be_removed_is_carried_out_once() -> None
     SimulatedLoop().run(main())
 
 
-def test_a_handover_request_for_another_broker_is_ignored() -> None:
+def test_a_request_that_another_broker_become_controller_is_ignored() -> None:
     async def main() -> None:
         room = Room()
         room.requests.start()

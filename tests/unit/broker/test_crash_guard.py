@@ -71,7 +71,7 @@ def part(guards: ScriptedGuards, more: bytes = b"") -> CrashGuard:
     return CrashGuard(replace(real_world(), guards=guards), config)
 
 
-async def test_the_guard_is_told_the_zookeeper_sessions_that_were_opened_before_it_started() -> None:
+async def test_the_crash_guard_gets_zookeeper_sessions_that_were_opened_before_its_start() -> None:
     guards = ScriptedGuards()
     crash_guard = part(guards)
     crash_guard.watch(SESSION)
@@ -85,7 +85,7 @@ async def test_the_guard_is_told_the_zookeeper_sessions_that_were_opened_before_
     assert guard.is_closed
 
 
-async def test_the_guard_learns_the_record_path_with_the_chroot_once_the_broker_id_is_known() -> None:
+async def test_the_crash_guard_gets_the_record_path_with_chroot_once_the_broker_id_is_known() -> None:
     guards = ScriptedGuards()
     crash_guard = part(guards)
     await crash_guard.start()
@@ -100,7 +100,7 @@ async def test_the_guard_learns_the_record_path_with_the_chroot_once_the_broker_
     await crash_guard.close()
 
 
-async def test_where_an_acl_forbids_the_record_the_guard_works_without_it() -> None:
+async def test_the_crash_guard_works_without_a_record_where_an_acl_forbids_writing_the_record() -> None:
     guards = ScriptedGuards()
     crash_guard = part(guards)
     crash_guard.watch(SESSION)
@@ -113,7 +113,7 @@ async def test_where_an_acl_forbids_the_record_the_guard_works_without_it() -> N
     await crash_guard.close()
 
 
-async def test_a_guard_that_ended_is_replaced_and_the_new_one_learns_all_sessions() -> None:
+async def test_a_crash_guard_that_ended_is_replaced_and_its_replacement_gets_all_sessions() -> None:
     guards = ScriptedGuards()
     crash_guard = part(guards)
     await crash_guard.start()
@@ -129,7 +129,7 @@ async def test_a_guard_that_ended_is_replaced_and_the_new_one_learns_all_session
     await crash_guard.close()
 
 
-async def test_a_guard_that_does_not_read_is_killed_and_replaced() -> None:
+async def test_a_crash_guard_that_does_not_read_its_pipe_is_killed_and_replaced() -> None:
     guards = ScriptedGuards()
     crash_guard = part(guards)
     await crash_guard.start()
@@ -144,7 +144,7 @@ async def test_a_guard_that_does_not_read_is_killed_and_replaced() -> None:
     await crash_guard.close()
 
 
-async def test_a_guard_that_could_not_be_started_is_tried_again() -> None:
+async def test_starting_a_crash_guard_is_retried_after_a_failure() -> None:
     guards = ScriptedGuards(OSError("no more processes"))
     crash_guard = part(guards)
     await crash_guard.start()
@@ -155,7 +155,7 @@ async def test_a_guard_that_could_not_be_started_is_tried_again() -> None:
     await crash_guard.close()
 
 
-async def test_a_system_without_guards_is_asked_once() -> None:
+async def test_starting_a_crash_guard_is_not_retried_on_a_system_that_cannot_run_guards() -> None:
     guards = ScriptedGuards(NoCrashGuard("no pidfds"))
     crash_guard = part(guards)
     await crash_guard.start()

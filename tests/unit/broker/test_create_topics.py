@@ -112,7 +112,7 @@ async def test_create_topics_writes_the_assignment_and_describes_the_new_topic(c
     assert described["min.insync.replicas"] == ("1", 5)
 
 
-async def test_old_protocol_versions_create_topics_without_an_id() -> None:
+async def test_old_inter_broker_protocol_versions_create_topics_without_a_topic_id() -> None:
     cluster = Cluster(configs=b"inter.broker.protocol.version=2.7")
 
     (result,) = await cluster.create(topic("new"))
@@ -121,7 +121,9 @@ async def test_old_protocol_versions_create_topics_without_an_id() -> None:
     assert result.topic_id == ZERO_ID
 
 
-async def test_topics_of_a_request_are_written_together_and_a_conflict_fails_only_its_topic(cluster: Cluster) -> None:
+async def test_topics_of_a_create_request_are_written_together_and_a_conflict_fails_only_its_topic(
+    cluster: Cluster,
+) -> None:
     cluster.store.races = {"t3"}
     results = await cluster.create(*(topic(f"t{n}") for n in range(50)), topic("elsewhere"))
 
@@ -131,19 +133,19 @@ async def test_topics_of_a_request_are_written_together_and_a_conflict_fails_onl
     assert len(cluster.store.written) == 49
 
 
-async def test_two_new_topics_of_a_request_with_colliding_metric_names_are_both_created(cluster: Cluster) -> None:
+async def test_two_topics_with_colliding_metric_names_in_a_create_request_are_both_created(cluster: Cluster) -> None:
     first, second = await cluster.create(topic("new.topic"), topic("new_topic"))
 
     assert (first.error_code, second.error_code) == (ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
-async def test_partitions_and_replication_factor_of_minus_1_take_the_brokers_defaults(cluster: Cluster) -> None:
+async def test_create_topics_with_minus_1_partitions_or_replicas_uses_the_brokers_defaults(cluster: Cluster) -> None:
     await cluster.create(topic("new", -1, -1))
 
     assert [len(a.replicas) for a in cluster.store.written["new"].values()] == [2, 2, 2, 2]
 
 
-async def test_create_topics_with_a_replica_assignment_uses_it(cluster: Cluster) -> None:
+async def test_create_topics_uses_the_given_replica_assignment(cluster: Cluster) -> None:
     # unknown brokers are not refused: Kafka does not look either
     await cluster.create(topic("new", -1, -1, {0: (3, 1), 1: (9, 2)}))
 
@@ -170,7 +172,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("asked", "expected"), REFUSED.values(), ids=REFUSED)
-async def test_an_invalid_topic_is_refused_with_a_reason_and_other_topics_are_created(
+async def test_create_topics_refuses_an_invalid_topic_with_a_reason_and_creates_the_others(
     cluster: Cluster, asked: CreatableTopic, expected: ErrorCode
 ) -> None:
     refused, made = await cluster.create(asked, topic("fine"))
@@ -234,7 +236,7 @@ async def test_a_create_topic_policy_that_raises_fails_only_that_topic() -> None
     assert fine.error_code == ErrorCode.NONE
 
 
-async def test_a_topic_name_that_collides_with_an_existing_one_is_refused(cluster: Cluster) -> None:
+async def test_create_topics_refuses_a_topic_name_that_collides_with_an_existing_topic_name(cluster: Cluster) -> None:
     (result,) = await cluster.create(topic("a_b"))
 
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -262,7 +264,7 @@ async def test_create_topics_with_validate_only_writes_nothing(cluster: Cluster)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 1])
-async def test_a_new_topic_without_leaders_in_time_stays_and_is_answered_with_a_timeout(
+async def test_create_topics_keeps_a_topic_without_leaders_in_time_and_answers_request_timed_out(
     cluster: Cluster, timeout_ms: int
 ) -> None:
     cluster.store.controller_acts = False
@@ -282,7 +284,7 @@ async def test_a_lost_zookeeper_connection_during_create_topics_is_answered_with
     assert "ZooKeeper" in (result.error_message or "")
 
 
-async def test_a_zookeeper_refusal_is_not_answered_as_a_timeout(cluster: Cluster) -> None:
+async def test_a_zookeeper_error_during_create_topics_is_not_answered_with_a_timeout(cluster: Cluster) -> None:
     cluster.store.fails = NoAuth("/brokers/topics/new")
 
     (result,) = await cluster.create(topic("new"))
@@ -291,11 +293,11 @@ async def test_a_zookeeper_refusal_is_not_answered_as_a_timeout(cluster: Cluster
 
 
 class TestOnFirstUse:
-    async def test_auto_created_topic_takes_the_brokers_defaults(self, cluster: Cluster) -> None:
+    async def test_an_auto_created_topic_takes_the_brokers_defaults(self, cluster: Cluster) -> None:
         assert await cluster.creation.create_on_first_use("new") is ErrorCode.LEADER_NOT_AVAILABLE
         assert len(cluster.store.written["new"]) == 4
 
-    async def test_auto_created_consumer_offsets_topic_has_its_own_partition_count_and_is_compacted(
+    async def test_the_auto_created_consumer_offsets_topic_is_compacted_and_has_its_own_partition_count(
         self, cluster: Cluster
     ) -> None:
         await cluster.creation.create_on_first_use("__consumer_offsets")
@@ -303,23 +305,23 @@ class TestOnFirstUse:
         assert len(cluster.store.written["__consumer_offsets"]) == 50
         assert cluster.store.configs["__consumer_offsets"]["cleanup.policy"] == "compact"
 
-    async def test_auto_creation_with_too_few_brokers_is_refused_with_invalid_replication_factor(
+    async def test_topic_auto_creation_with_too_few_brokers_gets_invalid_replication_factor(
         self, cluster: Cluster
     ) -> None:
         cluster.known.update(update(brokers=[broker(1)]))
 
         assert await cluster.creation.create_on_first_use("new") is ErrorCode.INVALID_REPLICATION_FACTOR
 
-    async def test_auto_creation_of_a_topic_another_broker_just_created_answers_leader_not_available(
+    async def test_auto_creation_of_a_topic_just_created_by_another_broker_gets_leader_not_available(
         self, cluster: Cluster
     ) -> None:
         assert await cluster.creation.create_on_first_use("elsewhere") is ErrorCode.LEADER_NOT_AVAILABLE
 
-    async def test_auto_creation_of_an_illegal_topic_name_is_refused(self, cluster: Cluster) -> None:
+    async def test_auto_creation_of_a_topic_with_an_illegal_name_is_refused(self, cluster: Cluster) -> None:
         assert await cluster.creation.create_on_first_use("a b") is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_controller_only_brokers_get_replicas_only_by_explicit_assignment() -> None:
+async def test_create_topics_places_replicas_on_controller_only_brokers_only_by_explicit_assignment() -> None:
     cluster = Cluster(configs=b"klamm.controller.only.brokers=3")
     cluster.known.update(update(brokers=[broker(1), broker(2), broker(3)]))
 

@@ -36,7 +36,7 @@ def deletion(*partitions: tuple[str, int, int]) -> DeleteRecordsRequest:
 
 
 @pytest.mark.parametrize("version", range(DELETE_RECORDS.max_version + 1))
-async def test_every_delete_records_version_answers_low_watermark_or_error_by_partition(version: int) -> None:
+async def test_every_delete_records_version_answers_each_partition_with_low_watermark_or_error(version: int) -> None:
     replicas = Replicas()
     state = cache(update({"orders": [partition(0, 1), partition(1, 2)], "__consumer_offsets": [partition(0, 1)]}))
 

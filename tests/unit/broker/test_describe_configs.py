@@ -74,18 +74,18 @@ async def test_each_topic_config_is_described_with_value_source_and_synonyms() -
     assert policy.documentation
 
 
-async def test_describe_configs_with_keys_returns_only_those_that_exist() -> None:
+async def test_describe_configs_with_config_names_returns_only_those_that_exist() -> None:
     result = await describe(TOPIC, "orders", ["retention.ms", "no.such.key"], {})
 
     assert [c.name for c in result.configs] == ["retention.ms"]
 
 
 @pytest.mark.parametrize("keys", [None, []])
-async def test_describe_configs_without_keys_returns_all_configs(keys: list[str] | None) -> None:
+async def test_describe_configs_without_config_names_returns_all_configs(keys: list[str] | None) -> None:
     assert len((await describe(TOPIC, "orders", keys, {})).configs) > 30
 
 
-async def test_broker_configs_are_described_with_sources_and_passwords_hidden() -> None:
+async def test_broker_configs_are_described_with_their_sources_and_without_password_values() -> None:
     result = await describe(BROKER, "1")
 
     number, secret = entry(result, "broker.id"), entry(result, "sasl.jaas.config")
@@ -94,7 +94,7 @@ async def test_broker_configs_are_described_with_sources_and_passwords_hidden() 
     assert entry(result, "num.partitions").config_source == 5
 
 
-async def test_cluster_defaults_are_empty_where_no_dynamic_config_is_set() -> None:
+async def test_describe_configs_of_cluster_defaults_is_empty_where_no_dynamic_config_is_set() -> None:
     result = await describe(BROKER, "")
 
     assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
@@ -124,7 +124,7 @@ async def test_describe_configs_version_0_returns_is_default_instead_of_a_source
     assert {c.name: c.is_default for c in result.configs} == {"retention.ms": False, "segment.ms": True}
 
 
-async def test_a_dynamic_config_is_described_above_the_file_value() -> None:
+async def test_a_dynamic_config_is_described_with_precedence_over_the_value_in_the_file() -> None:
     result = await describe(
         BROKER,
         "1",
@@ -143,14 +143,14 @@ async def test_a_dynamic_config_is_described_above_the_file_value() -> None:
     ]
 
 
-async def test_topics_inherit_dynamic_defaults() -> None:
+async def test_topic_configs_are_described_with_inherited_dynamic_broker_defaults() -> None:
     result = await describe(TOPIC, "orders", overrides={}, cluster={"log.retention.ms": "7"})
 
     retention = entry(result, "retention.ms")
     assert (retention.value, retention.config_source) == ("7", 3)
 
 
-async def test_cluster_defaults_list_only_dynamic_configs() -> None:
+async def test_describe_configs_of_cluster_defaults_lists_only_dynamic_configs() -> None:
     assert (await describe(BROKER, "")).configs == []
 
     (size,) = (await describe(BROKER, "", cluster={"message.max.bytes": "9"}, broker={"num.io.threads": "9"})).configs
@@ -159,7 +159,7 @@ async def test_cluster_defaults_list_only_dynamic_configs() -> None:
     assert [s.source for s in size.synonyms] == [3]
 
 
-async def test_a_dynamic_only_quota_has_no_default() -> None:
+async def test_a_quota_config_that_is_only_dynamic_is_described_without_a_default() -> None:
     name = "leader.replication.throttled.rate"
     rate = entry(await describe(BROKER, "1", broker={name: "10"}), name)
 
@@ -167,7 +167,7 @@ async def test_a_dynamic_only_quota_has_no_default() -> None:
     assert [(s.value, s.source) for s in rate.synonyms] == [("10", 2)]
 
 
-async def test_an_unknown_key_is_described_without_its_value() -> None:
+async def test_an_unknown_config_key_is_described_without_its_value() -> None:
     plugin = entry(await describe(BROKER, "1", broker={"my.plugin": "secret"}), "my.plugin")
 
     assert (plugin.value, plugin.is_sensitive, plugin.config_type, plugin.config_source) == (None, True, 0, 2)

@@ -56,7 +56,7 @@ async def describe(
     return {result.log_dir: result for result in response.results}
 
 
-async def test_every_log_directory_is_described_with_partitions_sizes_and_free_bytes() -> None:
+async def test_describe_log_dirs_returns_every_log_directory_with_partitions_sizes_and_free_bytes() -> None:
     found = await describe()
 
     assert [(t.name, [p.partition_index for p in t.partitions])
@@ -71,11 +71,11 @@ async def test_every_log_directory_is_described_with_partitions_sizes_and_free_b
     assert (found["/two"].total_bytes, found["/two"].usable_bytes) == (1_000, 400)
 
 
-async def test_a_lagging_follower_is_described_with_its_offset_lag() -> None:
+async def test_describe_log_dirs_returns_the_offset_lag_of_a_follower() -> None:
     assert (await describe())["/one"].topics[0].partitions[0].offset_lag == 5
 
 
-async def test_an_offline_log_directory_is_described_with_an_error() -> None:
+async def test_describe_log_dirs_returns_an_error_for_an_offline_log_directory() -> None:
     found = await describe(failing=("/two",))
 
     assert found["/gone"].error_code is found["/two"].error_code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -83,7 +83,7 @@ async def test_an_offline_log_directory_is_described_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_describe_log_dirs_with_partitions_returns_only_those(version: int) -> None:
+async def test_describe_log_dirs_with_named_partitions_returns_only_those_partitions(version: int) -> None:
     found = await describe([DescribableLogDirTopic("a", (1, 7))], version)
 
     assert found["/one"].topics == []

@@ -16,7 +16,9 @@ FRAME = b"".join(encode_request(RequestHeader(ApiKey.METADATA, 4, 7, "c"), Metad
 
 
 @pytest.mark.parametrize("ends_with_client", [True, False])
-async def test_only_a_route_that_ends_with_its_client_is_cancelled_on_disconnect(ends_with_client: bool) -> None:
+async def test_a_disconnecting_client_cancels_only_requests_of_apis_that_allow_cancellation(
+    ends_with_client: bool,
+) -> None:
     release = asyncio.Event()
 
     async def handle(request: Request, message: MetadataRequest) -> MetadataResponse:
@@ -31,7 +33,7 @@ async def test_only_a_route_that_ends_with_its_client_is_cancelled_on_disconnect
     assert await (answer.answer if isinstance(answer, EndsWithClient) else answer)  # type: ignore[misc]
 
 
-async def test_handlers_receive_the_connection_and_its_principal() -> None:
+async def test_request_handlers_receive_the_connection_and_its_principal() -> None:
     seen: list[ClientConnection] = []
 
     def handle(request: Request, message: MetadataRequest) -> MetadataResponse:

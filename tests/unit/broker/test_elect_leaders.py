@@ -55,7 +55,7 @@ async def test_elect_leaders_answers_each_named_partition_with_its_own_error() -
     assert results(answer) == {0: 0, 1: ErrorCode.ELECTION_NOT_NEEDED}
 
 
-async def test_electing_all_partitions_omits_those_that_needed_no_election() -> None:
+async def test_elect_leaders_for_all_partitions_omits_partitions_that_needed_no_election() -> None:
     needless = Refusal(ErrorCode.ELECTION_NOT_NEEDED, "")
     controller = Controller(ElectionAnswer({A0: BrokerId(1)}, {A1: needless}))
 
@@ -67,7 +67,7 @@ async def test_electing_all_partitions_omits_those_that_needed_no_election() -> 
     assert results(answer) == {0: 0}
 
 
-async def test_an_election_that_is_not_in_the_metadata_in_time_is_answered_with_a_timeout() -> None:
+async def test_elect_leaders_answers_request_timed_out_if_the_metadata_lacks_the_new_leader() -> None:
     controller = Controller(ElectionAnswer({A0: BrokerId(1)}))
 
     answer = await elect(known(2), controller, ElectLeadersRequest(0, NAMED, 0))
@@ -75,7 +75,7 @@ async def test_an_election_that_is_not_in_the_metadata_in_time_is_answered_with_
     assert results(answer) == {0: ErrorCode.REQUEST_TIMED_OUT}
 
 
-async def test_elect_leaders_counts_an_elected_leader_that_changes_before_the_last_one_appears() -> None:
+async def test_elect_leaders_succeeds_if_an_elected_leader_changes_again_before_the_response() -> None:
     metadata = known(1)
     controller = Controller(ElectionAnswer({A1: BrokerId(1), A0: BrokerId(1)}))
     answering = asyncio.create_task(elect(metadata, controller, ElectLeadersRequest(0, NAMED, 5_000)))
@@ -87,7 +87,7 @@ async def test_elect_leaders_counts_an_elected_leader_that_changes_before_the_la
     assert results(await answering) == {0: 0, 1: 0}
 
 
-async def test_a_broker_that_is_not_controller_answers_not_controller_for_each_partition() -> None:
+async def test_elect_leaders_on_a_broker_that_is_not_controller_gets_not_controller_per_partition() -> None:
     refused = Refusal(ErrorCode.NOT_CONTROLLER, "")
     controller = Controller(ElectionAnswer(refused={A0: refused, A1: refused}))
 
@@ -96,7 +96,7 @@ async def test_a_broker_that_is_not_controller_answers_not_controller_for_each_p
     assert results(answer) == {0: ErrorCode.NOT_CONTROLLER, 1: ErrorCode.NOT_CONTROLLER}
 
 
-async def test_an_unknown_election_type_is_refused() -> None:
+async def test_elect_leaders_with_an_unknown_election_type_is_refused() -> None:
     controller = Controller(ElectionAnswer())
 
     answer = await elect(known(1), controller, ElectLeadersRequest(7, NAMED, 1000))

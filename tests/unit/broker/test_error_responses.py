@@ -165,7 +165,7 @@ async def _ask(
 
 @pytest.mark.parametrize("handle", [_fail_at_once, _fail_later, _unencodable])
 @pytest.mark.parametrize("is_hot", [True, False])
-async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error_counted_and_logged(
+async def test_an_exception_in_a_request_handler_is_logged_and_answered_with_unknown_server_error(
     handle: Handle, is_hot: bool
 ) -> None:
     with capture_logs() as logs:
@@ -179,18 +179,18 @@ async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error_c
 
 
 @pytest.mark.parametrize("is_hot", [True, False])
-async def test_close_connection_raised_by_a_handler_closes_the_connection(is_hot: bool) -> None:
+async def test_a_request_handler_that_raises_close_connection_closes_the_connection(is_hot: bool) -> None:
     with pytest.raises(CloseConnection, match="says so"):
         await _ask(_close, is_hot=is_hot)
 
 
-async def test_an_exception_while_handling_acks_0_closes_the_connection() -> None:
+async def test_an_exception_while_handling_a_produce_with_acks_0_closes_the_connection() -> None:
     message = m.ProduceRequest(acks=0, topic_data=PRODUCE_DATA)
     with pytest.raises(CloseConnection, match="so the connection is closed"):
         await _ask(_fail_later, key=ApiKey.PRODUCE, message=message, is_hot=True)
 
 
-async def test_a_request_has_the_principal_of_its_connection() -> None:
+async def test_a_request_carries_the_principal_of_its_connection() -> None:
     seen: list[Principal] = []
 
     def remember(request: Request, message: Any) -> m.ListOffsetsResponse:

@@ -63,7 +63,7 @@ def test_finalized_features_follow_changes_of_the_feature_znode() -> None:
     SimulatedLoop().run(main())
 
 
-def test_waiting_for_a_feature_epoch_ends_at_the_timeout() -> None:
+def test_waiting_for_a_finalized_features_epoch_ends_at_the_timeout() -> None:
     async def main() -> None:
         room = Room()
         room.features.start()
@@ -73,7 +73,7 @@ def test_waiting_for_a_feature_epoch_ends_at_the_timeout() -> None:
     SimulatedLoop().run(main())
 
 
-async def test_api_versions_names_finalized_features_from_version_3_on() -> None:
+async def test_api_versions_lists_finalized_features_from_version_3_on() -> None:
     room = Room()
     room.put(ENABLED)
     await room.features.read()

@@ -56,13 +56,13 @@ def key_of(number: int, count: int = 3) -> str:
 
 
 @pytest.mark.parametrize("version", range(FIND_COORDINATOR.max_version + 1))
-async def test_every_find_coordinator_version_finds_the_leader_of_the_groups_partition(version: int) -> None:
+async def test_every_find_coordinator_version_returns_the_leader_of_the_groups_offsets_partition(version: int) -> None:
     found = await Finder(known(**{OFFSETS: 3})).find(key_of(1), version=version)
     assert (found.error_code, found.node_id, found.host, found.port) == (ErrorCode.NONE, 2, "h2", 9092)
     assert found.error_message == ("NONE" if 1 <= version <= 3 else "")
 
 
-async def test_find_coordinator_with_several_keys_answers_each() -> None:
+async def test_find_coordinator_with_several_keys_answers_each_key() -> None:
     finder = Finder(known(**{OFFSETS: 3}))
     message = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=(key_of(0), key_of(1), key_of(2)))
     response = await finder._handler.handle(request(ApiKey.FIND_COORDINATOR, 4), message)
@@ -74,21 +74,21 @@ async def test_find_coordinator_with_several_keys_answers_each() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3, 6])
-async def test_consumer_offsets_topic_is_created_by_the_first_find_coordinator(version: int) -> None:
+async def test_the_first_find_coordinator_request_creates_the_consumer_offsets_topic(version: int) -> None:
     finder = Finder(known())
     found = await finder.find("g", version=version)
     assert (found.error_code, found.node_id, found.host, found.port) == (NOT_AVAILABLE, -1, "", -1)
     assert set(finder.creation.created) == {OFFSETS}
 
 
-async def test_leader_without_the_clients_listener_is_coordinator_not_available() -> None:
+async def test_find_coordinator_answers_coordinator_not_available_if_the_broker_lacks_the_clients_listener() -> None:
     finder = Finder(known(**{OFFSETS: 3}))
     assert (await finder.find(key_of(0), listener="OTHER")).error_code == NOT_AVAILABLE
     found = await finder.find(key_of(1), listener="OTHER")
     assert (found.error_code, found.port) == (ErrorCode.NONE, 9093)
 
 
-async def test_transaction_state_topic_is_created_by_the_first_find_coordinator() -> None:
+async def test_the_first_find_coordinator_for_transactions_creates_the_transaction_state_topic() -> None:
     without = Finder(known())
     assert (await without.find("t", TRANSACTION)).error_code == NOT_AVAILABLE
     assert without.creation.created == [TRANSACTIONS]
@@ -99,7 +99,7 @@ async def test_transaction_state_topic_is_created_by_the_first_find_coordinator(
 
 
 @pytest.mark.parametrize(("kind", "version"), [(SHARE, 3), (7, 3), (SHARE, 5), (7, 6)])
-async def test_find_coordinator_with_an_unknown_key_type_is_an_invalid_request(kind: int, version: int) -> None:
+async def test_find_coordinator_with_an_unknown_key_type_gets_invalid_request(kind: int, version: int) -> None:
     assert (await Finder(known()).find("k", kind, version)).error_code == ErrorCode.INVALID_REQUEST
 
 

@@ -62,7 +62,7 @@ async def join(room: Room, version: int, instance_id: str | None = None) -> m.Jo
 
 
 @versions(groups.JOIN_GROUP)
-def test_every_join_group_version_adds_a_member(version: int) -> None:
+def test_every_join_group_version_adds_a_member_to_the_group(version: int) -> None:
     async def body(room: Room) -> None:
         joined = await join(room, version)
         assert (joined.error_code, joined.generation_id, joined.protocol_name) == (ErrorCode.NONE, 1, "range")
@@ -94,7 +94,7 @@ def test_every_sync_group_version_returns_the_assignment(version: int) -> None:
     play(body)
 
 
-def test_sync_group_version_5_without_a_protocol_is_refused() -> None:
+def test_a_sync_group_request_of_version_5_without_a_protocol_is_refused() -> None:
     async def body(room: Room) -> None:
         message = m.SyncGroupRequest(GROUP, 1, "m", protocol_type="consumer")
         synced = await exchange(members_of(room).sync, ApiKey.SYNC_GROUP, 5, message)
@@ -136,7 +136,7 @@ def test_every_leave_group_version_removes_members(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 5])
-def test_leave_group_at_another_broker_gets_one_error_for_the_whole_request(version: int) -> None:
+def test_leave_group_at_a_broker_that_is_not_coordinator_gets_one_top_level_error(version: int) -> None:
     async def body(room: Room) -> None:
         room.groups._ownership.resigned(0, 1)
         message = m.LeaveGroupRequest(GROUP, members=[m.MemberIdentity("m")] if version else [])
@@ -146,7 +146,7 @@ def test_leave_group_at_another_broker_gets_one_error_for_the_whole_request(vers
     play(body)
 
 
-def test_static_members_are_refused_while_older_brokers_could_load_them_as_dynamic_ones() -> None:
+def test_static_members_are_refused_while_older_brokers_could_treat_them_as_dynamic_members() -> None:
     async def body(room: Room) -> None:
         handlers = members_of(room, allows_static=False)
         unsupported = ErrorCode.UNSUPPORTED_VERSION
@@ -160,7 +160,7 @@ def test_static_members_are_refused_while_older_brokers_could_load_them_as_dynam
     play(body)
 
 
-def test_join_group_from_version_9_tells_the_leader_to_skip_the_assignment() -> None:
+def test_the_join_group_response_from_version_9_tells_the_leader_to_skip_the_assignment() -> None:
     async def body(room: Room) -> None:
         first = await join(room, 9, "i")
         await room.groups.sync_group(_sync_of(first))
@@ -228,11 +228,11 @@ def test_every_delete_groups_version_deletes_groups(version: int) -> None:
     ("host", "text"),
     [("127.0.0.1", "/127.0.0.1"), ("::1", "/0:0:0:0:0:0:0:1"), ("fe80::1%eth0", "/fe80:0:0:0:0:0:0:1%eth0")],
 )
-def test_described_members_have_their_host_in_javas_form(host: str, text: str) -> None:
+def test_describe_groups_returns_member_hosts_formatted_like_java_addresses(host: str, text: str) -> None:
     assert groups._java_address(host) == text
 
 
-def test_next_generation_group_requests_get_unsupported_version() -> None:
+def test_requests_of_the_new_consumer_group_protocol_get_unsupported_version() -> None:
     async def body(room: Room) -> None:
         handle, key = members_of(room).refuse_next_generation, ApiKey.CONSUMER_GROUP_HEARTBEAT
         refused = await exchange(handle, key, 0, m.ConsumerGroupHeartbeatRequest("g", "m", 0))

@@ -117,7 +117,7 @@ def test_every_offset_fetch_version_returns_the_committed_offsets(version: int) 
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-def test_offset_fetch_of_all_partitions_returns_those_with_an_offset(version: int) -> None:
+def test_offset_fetch_for_all_partitions_returns_those_with_a_committed_offset(version: int) -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
         await apis.commit(9, committed(1, 7, epoch=3))
@@ -130,7 +130,7 @@ def test_offset_fetch_of_all_partitions_returns_those_with_an_offset(version: in
 
 
 @pytest.mark.parametrize("version", range(1, 10))
-def test_every_offset_fetch_version_returns_a_groups_error(version: int) -> None:
+def test_every_offset_fetch_version_returns_the_error_of_a_group(version: int) -> None:
     async def body(room: Room) -> None:
         room.groups._ownership.resigned(0, 1)
         response = await Apis(room).fetch(version, 0)
@@ -142,7 +142,7 @@ def test_every_offset_fetch_version_returns_a_groups_error(version: int) -> None
     play(body)
 
 
-def test_retention_time_of_offset_commit_sets_when_the_offset_expires() -> None:
+def test_the_retention_time_of_an_offset_commit_sets_when_the_offset_expires() -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
         await apis.commit(2, committed(0, 5), retention_time_ms=1_000)
@@ -165,7 +165,7 @@ def test_offset_commit_version_1_sets_the_commit_timestamp() -> None:
     play(body)
 
 
-def test_offset_commit_of_unknown_partitions_only_creates_no_group() -> None:
+def test_an_offset_commit_with_only_unknown_partitions_creates_no_group() -> None:
     async def body(room: Room) -> None:
         assert await Apis(room).commit(9, committed(9, 1)) == {9: UNKNOWN}
         assert room.groups.list_groups([], [])[1] == []
@@ -173,7 +173,7 @@ def test_offset_commit_of_unknown_partitions_only_creates_no_group() -> None:
     play(body)
 
 
-def test_static_members_may_commit_only_where_all_brokers_support_them() -> None:
+def test_an_offset_commit_of_a_static_member_is_refused_while_older_brokers_are_possible() -> None:
     async def body(room: Room) -> None:
         errors = await Apis(room, allows_static=False).commit(7, committed(0, 5), group_instance_id="i", member_id="m")
         assert errors == {0: ErrorCode.UNSUPPORTED_VERSION}
@@ -181,7 +181,7 @@ def test_static_members_may_commit_only_where_all_brokers_support_them() -> None
     play(body)
 
 
-def test_offset_commit_version_0_checks_metadata_size_and_reports_a_lost_zookeeper() -> None:
+def test_offset_commit_version_0_checks_metadata_size_and_answers_errors_without_zookeeper() -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
         errors = await apis.commit(0, committed(0, 5, "x" * 11))

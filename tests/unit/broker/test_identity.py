@@ -35,22 +35,22 @@ async def choose(made: NodeConfig) -> int:
     return await choose_broker_id(DISK, made, "ours", Numbers())  # type: ignore[arg-type]
 
 
-async def test_the_configured_broker_id_is_used(tmp_path: Path) -> None:
+async def test_a_node_uses_the_configured_broker_id(tmp_path: Path) -> None:
     assert await choose(config(tmp_path, 7)) == 7
 
 
-async def test_without_a_configured_id_the_broker_id_in_meta_properties_is_used(tmp_path: Path) -> None:
+async def test_a_node_without_a_configured_broker_id_uses_that_in_meta_properties(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a")
 
     assert await choose(made) == 3
 
 
-async def test_a_new_broker_id_is_generated_by_zookeeper(tmp_path: Path) -> None:
+async def test_a_node_without_any_broker_id_gets_a_generated_id_from_zookeeper(tmp_path: Path) -> None:
     assert await choose(config(tmp_path)) == 1001
 
 
-async def test_a_log_directory_of_another_broker_is_refused_with_the_line_to_change(tmp_path: Path) -> None:
+async def test_a_log_directory_of_another_broker_is_refused_naming_the_config_line_to_change(tmp_path: Path) -> None:
     made = config(tmp_path, 7)
     mark(tmp_path / "b")
 
@@ -90,7 +90,7 @@ async def test_a_log_directory_of_kraft_mode_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "named"), [(("log.dir",), "log.dir"), (("log.dirs",), "log.dirs"), (("log.dir", "log.dirs"), "log.dirs")]
 )
-def test_an_unusable_log_directory_is_refused_with_the_key_that_names_it(
+def test_an_unusable_log_directory_is_refused_with_the_config_key_that_lists_the_directory(
     tmp_path: Path, keys: tuple[str, ...], named: str
 ) -> None:
     (tmp_path / "a").write_text("a file")
@@ -100,7 +100,7 @@ def test_an_unusable_log_directory_is_refused_with_the_key_that_names_it(
         check_log_directories(DISK, parse_node_config(text.encode(), "server.properties"))
 
 
-async def test_a_node_starts_with_the_log_directories_that_can_be_used(tmp_path: Path) -> None:
+async def test_a_node_starts_if_only_some_of_its_log_directories_are_usable(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "b", broker_id=3)
     (tmp_path / "a").rmdir()
@@ -111,7 +111,7 @@ async def test_a_node_starts_with_the_log_directories_that_can_be_used(tmp_path:
     assert await choose(made) == 3
 
 
-async def test_no_broker_id_is_generated_while_a_log_directory_may_have_one(tmp_path: Path) -> None:
+async def test_no_broker_id_is_generated_while_an_unreadable_log_directory_may_hold_a_broker_id(tmp_path: Path) -> None:
     made = config(tmp_path)
     (tmp_path / "a").rmdir()
     (tmp_path / "a").write_text("not a directory any more")
@@ -120,7 +120,7 @@ async def test_no_broker_id_is_generated_while_a_log_directory_may_have_one(tmp_
         await choose(made)
 
 
-def test_log_directories_that_cannot_be_created_are_refused(tmp_path: Path) -> None:
+def test_a_node_start_fails_if_its_log_directories_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
     (tmp_path / "b").write_text("a file")
 

@@ -77,7 +77,7 @@ class Room:
         return [decode_isr_change(c, self.ensemble.nodes[f"{ISR_CHANGES}/{c}"].data) for c in sorted(children)]
 
 
-async def test_an_isr_change_keeps_leader_and_controller_epoch() -> None:
+async def test_a_leaders_isr_write_to_zookeeper_keeps_leader_epoch_and_controller_epoch() -> None:
     room = await Room().begin()
 
     answer = await room.propose([1])
@@ -86,7 +86,7 @@ async def test_an_isr_change_keeps_leader_and_controller_epoch() -> None:
     assert room.stored == FIRST._replace(isr=(BrokerId(1),), partition_epoch=1)
 
 
-async def test_a_zookeeper_server_that_lags_is_synced_before_an_isr_change(
+async def test_a_leader_syncs_a_lagging_zookeeper_server_before_writing_the_isr(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Refused, the leader would wait for orders that nobody sends, and its ISR stay as it is for ever."""
@@ -111,7 +111,7 @@ async def test_a_zookeeper_server_that_lags_is_synced_before_an_isr_change(
     assert (answer.error_code, tuple(answer.isr), answer.partition_epoch) == (ErrorCode.NONE, (1,), 2)
 
 
-async def test_a_changed_partition_state_is_not_overwritten() -> None:
+async def test_a_leaders_isr_write_does_not_overwrite_a_changed_partition_state() -> None:
     room = await Room().begin()
     room.ensemble.apply([Set(state_path(ORDERS), encode_state(FIRST._replace(leader_epoch=5)))])
 
@@ -121,7 +121,7 @@ async def test_a_changed_partition_state_is_not_overwritten() -> None:
     assert room.stored.isr == (1, 2)
 
 
-async def test_the_state_of_another_leader_with_equal_epochs_is_not_overwritten() -> None:
+async def test_a_leaders_isr_write_does_not_overwrite_another_leaders_state_with_equal_epochs() -> None:
     """The topic was deleted and made again while ZooKeeper was slow: its epochs began again, somebody else leads."""
     room = await Room().begin()
     room.ensemble.nodes[state_path(ORDERS)].data = encode_state(FIRST._replace(leader=BrokerId(2)))
@@ -132,7 +132,7 @@ async def test_the_state_of_another_leader_with_equal_epochs_is_not_overwritten(
     assert room.stored.isr == (1, 2)
 
 
-async def test_a_write_whose_response_was_lost_succeeds() -> None:
+async def test_a_leaders_isr_write_succeeds_when_zookeepers_response_was_lost() -> None:
     room = await Room().begin()
     await room.propose([1])
 
@@ -142,7 +142,7 @@ async def test_a_write_whose_response_was_lost_succeeds() -> None:
     assert room.stored.partition_epoch == 1
 
 
-async def test_a_write_that_the_client_repeated_succeeds() -> None:
+async def test_a_leaders_isr_write_succeeds_when_the_zookeeper_client_repeated_the_write() -> None:
     """The first was taken and its answer lost; the second meets its own version."""
     room = await Room().begin()
     write = room.session.set
@@ -159,7 +159,7 @@ async def test_a_write_that_the_client_repeated_succeeds() -> None:
     assert room.stored == FIRST._replace(isr=(BrokerId(1),), partition_epoch=1)
 
 
-def test_isr_changes_are_notified_together_after_a_pause() -> None:
+def test_isr_changes_written_to_zookeeper_share_one_notification_after_a_pause() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.isr.start()
@@ -176,7 +176,7 @@ def test_isr_changes_are_notified_together_after_a_pause() -> None:
     SimulatedLoop().run(main())
 
 
-def test_isr_changes_without_a_pause_are_notified_after_the_maximum_delay() -> None:
+def test_continuous_isr_changes_are_notified_after_the_maximum_delay() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.isr.start()
@@ -191,7 +191,7 @@ def test_isr_changes_without_a_pause_are_notified_after_the_maximum_delay() -> N
     SimulatedLoop().run(main())
 
 
-def test_many_isr_changes_are_split_into_several_notifications() -> None:
+def test_many_isr_changes_are_split_into_several_notification_znodes() -> None:
     async def main() -> None:
         room = await Room().begin()
         changed = [TopicPartition("t" * 249, n) for n in range(MAX_PARTITIONS_PER_NOTIFICATION + 1)]

@@ -113,7 +113,7 @@ async def exists(path: Path) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_a_missing_journal_topic_is_created(tmp_path: Path) -> None:
+async def test_a_missing_controller_journal_topic_is_created(tmp_path: Path) -> None:
     cluster = Cluster(exists=False)
     write(tmp_path, b'{"ts_ms":5}', b"two")
     topic = publisher(tmp_path, cluster)
@@ -124,7 +124,9 @@ async def test_a_missing_journal_topic_is_created(tmp_path: Path) -> None:
     await topic.close()
 
 
-async def test_journal_lines_wait_while_the_leader_refuses_or_is_unreachable(tmp_path: Path) -> None:
+async def test_journal_lines_wait_while_the_leader_of_the_journal_topic_is_unreachable_or_refuses_writes(
+    tmp_path: Path,
+) -> None:
     refused, unheard_of = ErrorCode.NOT_LEADER_OR_FOLLOWER, ValueError("9999 is not a valid ErrorCode")
     cluster = Cluster(refused, ConnectionLost("gone"), unheard_of, ErrorCode.NOT_ENOUGH_REPLICAS)
     write(tmp_path, b"one")
@@ -151,7 +153,7 @@ async def test_a_restarted_node_continues_the_journal_topic_at_its_saved_positio
     await second.close()
 
 
-async def test_a_journal_batch_too_large_is_halved_and_a_single_line_too_large_is_left_out(tmp_path: Path) -> None:
+async def test_a_journal_batch_over_the_size_limit_is_halved_and_an_oversized_line_is_skipped(tmp_path: Path) -> None:
     cluster = Cluster(most=8)
     write(tmp_path, b"aaa", b"x" * 20, b"bbb", b"ccc")
     topic = publisher(tmp_path, cluster)
@@ -161,7 +163,7 @@ async def test_a_journal_batch_too_large_is_halved_and_a_single_line_too_large_i
     await topic.close()
 
 
-async def test_lines_rotated_away_before_publication_are_counted_in_the_topic(tmp_path: Path) -> None:
+async def test_journal_lines_rotated_away_before_publication_are_counted_in_the_journal_topic(tmp_path: Path) -> None:
     (tmp_path / "klamm-journal-1.published").write_text("1 0\n")
     write(tmp_path, *(b"%d" % n for n in range(5)), max_file_bytes=2, max_files=2)
     cluster = Cluster()
@@ -175,7 +177,7 @@ async def test_lines_rotated_away_before_publication_are_counted_in_the_topic(tm
     await topic.close()
 
 
-async def test_waiting_journal_lines_are_shown_in_a_metric(tmp_path: Path) -> None:
+async def test_a_metric_shows_the_journal_lines_waiting_for_publication(tmp_path: Path) -> None:
     cluster = Cluster(ErrorCode.NOT_ENOUGH_REPLICAS)
     write(tmp_path, b"one")
     topic = publisher(tmp_path, cluster)

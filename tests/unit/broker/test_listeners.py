@@ -23,7 +23,7 @@ def bound(made: NodeConfig) -> BoundListeners:
     return BoundListeners(Server(WORLD.network, ServerLimits()), made, WORLD.network)
 
 
-async def test_the_advertised_port_is_the_one_that_was_bound() -> None:
+async def test_a_listener_configured_with_port_0_advertises_the_port_that_was_bound() -> None:
     made = config("PLAINTEXT://127.0.0.1:0")
     listeners = bound(made)
     await listeners.start()
@@ -33,7 +33,7 @@ async def test_the_advertised_port_is_the_one_that_was_bound() -> None:
     await listeners.close()
 
 
-async def test_a_listener_added_later_is_not_advertised_before_the_next_start() -> None:
+async def test_a_listener_added_to_the_config_is_not_advertised_before_the_next_start() -> None:
     made = config("PLAINTEXT://127.0.0.1:0")
     listeners = bound(made)
     await listeners.start()
@@ -45,7 +45,7 @@ async def test_a_listener_added_later_is_not_advertised_before_the_next_start() 
     await listeners.close()
 
 
-async def test_a_port_on_which_another_process_listens_is_named_with_the_line_to_change() -> None:
+async def test_a_listener_port_in_use_is_reported_with_the_config_line_to_change() -> None:
     made = config("PLAINTEXT://127.0.0.1:0")
     first = bound(made)
     await first.start()
@@ -69,7 +69,7 @@ def _no_requests(*_args: object) -> None:
     raise AssertionError("nobody asks")
 
 
-def test_an_address_that_cannot_be_bound_is_refused_without_blaming_another_process() -> None:
+def test_the_error_for_an_unavailable_listener_address_does_not_suggest_a_port_conflict() -> None:
     error = OSError(errno.EADDRNOTAVAIL, "asyncio's own words")
     assert str(cannot_bind("10.1.1.1", 9092, error, '"listeners" (f, line 1)')) == (
         'Cannot bind 10.1.1.1:9092: cannot assign requested address. Change "listeners" (f, line 1).'

@@ -29,7 +29,7 @@ def announced(ensemble: MemoryEnsemble) -> list[BrokerId]:
     return found
 
 
-def test_a_log_dir_notification_waits_for_a_session_and_is_written_once() -> None:
+def test_a_log_dir_failure_notification_waits_for_a_zookeeper_session_and_is_written_once() -> None:
     async def main() -> None:
         ensemble = await ensemble_with_paths()
         stores: list[Store] = []
@@ -51,7 +51,7 @@ def test_a_log_dir_notification_waits_for_a_session_and_is_written_once() -> Non
     SimulatedLoop().run(main())
 
 
-def test_simultaneous_failures_share_a_notification_and_a_later_one_gets_its_own() -> None:
+def test_simultaneous_log_dir_failures_share_a_notification_and_later_failures_get_their_own() -> None:
     async def main() -> None:
         ensemble = await ensemble_with_paths()
         notices = LogDirFailureNotifier(lambda: Store(ensemble.client()))

@@ -56,7 +56,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("name", "change", "error", "words"), REFUSED.values(), ids=REFUSED)
-def test_a_refused_logger_alteration_changes_no_log_level(
+def test_a_refused_alteration_of_broker_loggers_changes_no_log_level(
     name: str, change: Change, error: ErrorCode, words: str
 ) -> None:
     levels = LogLevels()
@@ -67,7 +67,7 @@ def test_a_refused_logger_alteration_changes_no_log_level(
     assert set(levels.all().values()) == {"INFO"}
 
 
-def test_a_logger_without_a_level_is_described_with_the_root_level() -> None:
+def test_a_broker_logger_without_its_own_level_is_described_with_the_root_level() -> None:
     levels = LogLevels()
     admin = LoggerAdmin(1, levels)
 
@@ -81,7 +81,7 @@ def test_a_logger_without_a_level_is_described_with_the_root_level() -> None:
     assert levels.is_enabled("net", "exception")
 
 
-async def test_log_levels_are_altered_and_described_with_kafkas_tools() -> None:
+async def test_broker_log_levels_are_altered_and_described_with_kafkas_tools() -> None:
     levels = LogLevels()
     admin: ConfigAdmin = None  # type: ignore[assignment]  # nobody asks for other configs
     change = IncrementalAlterConfigsRequestAlterableConfig("net", SET, "ERROR")

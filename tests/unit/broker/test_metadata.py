@@ -48,7 +48,7 @@ def named(*names: str, **fields: bool) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=n) for n in names], **fields)
 
 
-async def test_metadata_for_all_topics_lists_them_and_creates_none(creation: Creation) -> None:
+async def test_a_metadata_request_for_all_topics_lists_all_topics_and_creates_none(creation: Creation) -> None:
     response = await ask(creation, MetadataRequest(topics=None))
 
     assert [t.name for t in response.topics] == ["orders"]
@@ -89,7 +89,7 @@ async def test_metadata_by_topic_id_finds_the_topic_or_answers_unknown_topic_id(
 
 
 @pytest.mark.parametrize("version", [10, 11])
-async def test_metadata_by_topic_id_before_version_12_is_an_invalid_request(creation: Creation, version: int) -> None:
+async def test_metadata_by_topic_id_before_version_12_gets_invalid_request(creation: Creation, version: int) -> None:
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ORDERS_ID)])
 
     (topic,) = (await ask(creation, asked, version)).topics
@@ -110,7 +110,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("message", "auto_create", "expected"), MISSING.values(), ids=MISSING)
-async def test_an_unknown_topic_is_described_with_an_error(
+async def test_metadata_of_an_unknown_topic_has_an_error(
     creation: Creation, message: MetadataRequest, auto_create: bool, expected: ErrorCode
 ) -> None:
     (topic,) = (await ask(creation, message, auto_create=auto_create)).topics
@@ -125,7 +125,7 @@ def only(response: MetadataResponse) -> MetadataResponseTopic:
     return topic
 
 
-async def test_a_partition_without_a_leader_is_described_with_leader_not_available(creation: Creation) -> None:
+async def test_metadata_of_a_partition_without_a_leader_has_leader_not_available(creation: Creation) -> None:
     known = cache(update({"orders": [partition(0, -1)]}))
 
     (found,) = only(await ask(creation, named("orders"), known=known)).partitions
@@ -136,7 +136,7 @@ async def test_a_partition_without_a_leader_is_described_with_leader_not_availab
 @pytest.mark.parametrize(
     ("version", "expected"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)]
 )
-async def test_a_leader_without_the_clients_listener_is_answered_listener_not_found(
+async def test_metadata_of_a_leader_without_the_clients_listener_has_listener_not_found(
     creation: Creation, version: int, expected: ErrorCode
 ) -> None:
     known = cache(update({"orders": [partition(0, 1)]}, brokers=[broker(1), broker(2, "PLAINTEXT", "CLIENT")]))
@@ -157,7 +157,7 @@ async def test_only_metadata_version_0_leaves_out_replicas_on_dead_brokers(creat
     assert (new.error_code, tuple(new.replica_nodes)) == (ErrorCode.NONE, (1, 2, 3))
 
 
-async def test_authorized_operations_are_answered_on_request(creation: Creation) -> None:
+async def test_metadata_contains_authorized_operations_only_on_request(creation: Creation) -> None:
     quiet = await ask(creation, named("orders"), 8)
     asked = await ask(
         creation,
@@ -171,7 +171,7 @@ async def test_authorized_operations_are_answered_on_request(creation: Creation)
 
 
 @pytest.mark.parametrize("version", range(13))
-async def test_a_large_metadata_response_made_in_pieces_equals_one_made_at_once(
+async def test_a_large_metadata_response_encoded_in_pieces_equals_one_encoded_at_once(
     creation: Creation, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"topic-{number}" for number in range(40)]

@@ -15,7 +15,7 @@ from klamm.wire.messages import UpdateMetadataBroker, UpdateMetadataPartitionSta
 ORDERS_0 = TopicPartition("orders", 0)
 
 
-def test_update_metadata_replaces_brokers_and_merges_partitions() -> None:
+def test_update_metadata_replaces_the_cached_brokers_and_merges_the_partitions() -> None:
     known = cache()
 
     known.update(update({"orders": [partition(1, 3)]}, brokers=[broker(2), broker(3)], controller=2))
@@ -25,7 +25,7 @@ def test_update_metadata_replaces_brokers_and_merges_partitions() -> None:
     assert {n: p.leader for n, p in known.partitions("orders").items()} == {0: 1, 1: 3}
 
 
-def test_a_topic_is_removed_from_the_cache_with_its_last_partition() -> None:
+def test_the_metadata_cache_removes_a_topic_with_its_last_partition() -> None:
     known = cache()
 
     assert known.update(update({"orders": [partition(0, -2)]})) == [ORDERS_0]
@@ -37,7 +37,7 @@ def test_a_topic_is_removed_from_the_cache_with_its_last_partition() -> None:
     assert known.topic_name(ORDERS_ID) is None
 
 
-def test_a_recreated_topic_has_only_its_new_id() -> None:
+def test_the_metadata_cache_keeps_only_the_new_topic_id_of_a_recreated_topic() -> None:
     known = cache()
     newer = uuid.UUID(int=78)
 
@@ -48,7 +48,7 @@ def test_a_recreated_topic_has_only_its_new_id() -> None:
     assert known.topic_name(ORDERS_ID) is None
 
 
-def test_metadata_of_a_recreated_topic_replaces_the_older_partitions() -> None:
+def test_the_metadata_cache_replaces_the_old_partitions_of_a_recreated_topic() -> None:
     """Nobody told that it was deleted: the controller that did so fell."""
     known = cache()
 
@@ -57,7 +57,7 @@ def test_metadata_of_a_recreated_topic_replaces_the_older_partitions() -> None:
     assert {n: p.leader for n, p in known.partitions("orders").items()} == {0: 3}
 
 
-def test_the_topic_id_of_a_deleted_topic_is_removed() -> None:
+def test_the_metadata_cache_removes_the_topic_id_of_a_deleted_topic() -> None:
     known = MetadataCache("PLAINTEXT")
 
     known.update(update({"orders": [partition(0, -2)]}))
@@ -65,7 +65,7 @@ def test_the_topic_id_of_a_deleted_topic_is_removed() -> None:
     assert known.topic_name(ORDERS_ID) is None
 
 
-def test_update_metadata_versions_with_a_flat_partition_list_are_applied() -> None:
+def test_old_update_metadata_versions_without_grouping_by_topic_are_applied() -> None:
     known = MetadataCache("PLAINTEXT")
     state = UpdateMetadataPartitionState(topic_name="old", partition_index=0, leader=1)
     live = UpdateMetadataBroker(id=1, v0_host="h1", v0_port=9092)
@@ -77,7 +77,7 @@ def test_update_metadata_versions_with_a_flat_partition_list_are_applied() -> No
     assert known.endpoint(BrokerId(1)) == ("h1", 9092)
 
 
-def test_an_endpoint_is_given_only_for_a_listener_that_the_broker_has() -> None:
+def test_the_metadata_cache_returns_endpoints_only_for_listeners_that_the_broker_has() -> None:
     known = cache(update(brokers=[broker(1, "PLAINTEXT", "CLIENT"), broker(2, "CLIENT")]))
 
     assert known.endpoint(BrokerId(1)) == ("h1", 9092)
@@ -86,7 +86,7 @@ def test_an_endpoint_is_given_only_for_a_listener_that_the_broker_has() -> None:
     assert [(b.id, e.port) for b, e in known.brokers_on("CLIENT")] == [(1, 9093), (2, 9092)]
 
 
-def test_brokers_from_zookeeper_are_used_only_before_the_first_update_metadata() -> None:
+def test_brokers_read_from_zookeeper_are_used_only_before_the_first_update_metadata() -> None:
     known = MetadataCache("PLAINTEXT")
     found = Broker(BrokerId(9), (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "h9", 1),))
 
@@ -99,7 +99,7 @@ def test_brokers_from_zookeeper_are_used_only_before_the_first_update_metadata()
     assert known.controller_id == 1
 
 
-async def test_waiting_for_leaders_ends_once_every_partition_has_one() -> None:
+async def test_waiting_for_leaders_in_the_metadata_ends_once_every_partition_has_a_leader() -> None:
     known = cache(update({"orders": [partition(0, 1), partition(1, -1)]}))
     waiting = asyncio.create_task(known.wait_until({"orders": lambda: known.has_leaders("orders", 2)}, 1000))
     await asyncio.sleep(0)
@@ -112,7 +112,7 @@ async def test_waiting_for_leaders_ends_once_every_partition_has_one() -> None:
     assert not await waiting
 
 
-async def test_a_waiting_condition_is_checked_again_only_by_updates_of_its_topic() -> None:
+async def test_waiting_for_a_topic_in_the_metadata_ignores_updates_of_other_topics() -> None:
     known = cache(update({}))
     asked: list[str] = []
 
@@ -131,7 +131,7 @@ async def test_a_waiting_condition_is_checked_again_only_by_updates_of_its_topic
     assert asked == names
 
 
-async def test_waiting_for_a_deletion_ends_when_full_metadata_lacks_the_topic() -> None:
+async def test_waiting_for_a_topic_deletion_ends_when_a_full_update_metadata_lacks_the_topic() -> None:
     known = cache(update({"orders": [partition(0, 1)]}))
     waiting = asyncio.create_task(known.wait_until({"orders": lambda: not known.has_topic("orders")}, 5))
     await asyncio.sleep(0)
@@ -142,13 +142,13 @@ async def test_waiting_for_a_deletion_ends_when_full_metadata_lacks_the_topic() 
     assert not await waiting
 
 
-async def test_waiting_for_leaders_ends_at_the_timeout() -> None:
+async def test_waiting_for_leaders_in_the_metadata_ends_at_the_timeout() -> None:
     known = cache(update({}))
 
     assert await known.wait_until({"orders": lambda: known.has_leaders("orders", 1)}, 0.0) == ["orders"]
 
 
-def test_topics_deleted_before_a_new_registration_are_removed() -> None:
+def test_topics_deleted_before_a_brokers_new_registration_are_removed_from_its_metadata() -> None:
     known = cache()
     for broker_epoch, told in (
         (5, {"orders": [partition(0, 1)], "gone": [partition(0, 1)]}),

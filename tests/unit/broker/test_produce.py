@@ -4,6 +4,7 @@ import asyncio
 import gc
 import struct
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ async def produce(
 
 @pytest.mark.parametrize("batch", [TRANSACTIONAL, TRANSACTIONAL_WITHOUT_PRODUCER])
 @pytest.mark.parametrize("version", [3, 8, 11])
-async def test_transactional_batch_without_transactional_id_refuses_the_whole_request(
+async def test_a_produce_request_with_a_transactional_batch_but_no_transactional_id_is_refused(
     batch: bytes, version: int
 ) -> None:
     replicas = Replicas()
@@ -79,7 +80,7 @@ async def test_transactional_batch_without_transactional_id_refuses_the_whole_re
 
 
 @pytest.mark.parametrize("version", [3, 10, 11])
-async def test_transactional_batch_is_appended_once_its_coordinator_confirms_the_partition(version: int) -> None:
+async def test_a_transactional_batch_is_appended_after_its_coordinator_confirms_the_partition(version: int) -> None:
     replicas, verification = Replicas(), Verification(ErrorCode.NONE)
 
     answers = await produce(replicas, two_partitions(PLAIN, TRANSACTIONAL, "t"), version, verification)
@@ -99,7 +100,9 @@ async def test_transactional_batch_is_appended_once_its_coordinator_confirms_the
         *((code, ErrorCode.NOT_ENOUGH_REPLICAS) for code in RETRIED_AS_NOT_ENOUGH_REPLICAS),
     ],
 )
-async def test_unconfirmed_transactional_batch_is_refused(unverified: ErrorCode, answered: ErrorCode) -> None:
+async def test_a_transactional_batch_whose_partition_the_coordinator_does_not_confirm_is_refused(
+    unverified: ErrorCode, answered: ErrorCode
+) -> None:
     replicas = Replicas()
 
     answers = await produce(replicas, two_partitions(PLAIN, TRANSACTIONAL, "t"), verification=Verification(unverified))
@@ -109,7 +112,7 @@ async def test_unconfirmed_transactional_batch_is_refused(unverified: ErrorCode,
     assert list(replicas.appended) == [P0]
 
 
-async def test_transactional_batches_of_two_producers_in_one_request_are_refused() -> None:
+async def test_a_produce_request_with_transactional_batches_of_two_producers_is_refused() -> None:
     other = build_batch(RECORDS, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
 
     answers = await produce(Replicas(), two_partitions(TRANSACTIONAL, other, "t"))
@@ -117,7 +120,7 @@ async def test_transactional_batches_of_two_producers_in_one_request_are_refused
     assert [a.error_code for a in answers] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
 
 
-async def test_idempotent_batches_need_no_transactional_id() -> None:
+async def test_a_produce_request_with_idempotent_batches_needs_no_transactional_id() -> None:
     answers = await produce(Replicas(), two_partitions(IDEMPOTENT, PLAIN, None))
 
     assert [a.error_code for a in answers] == [ErrorCode.NONE] * 2
@@ -137,7 +140,7 @@ def frame_of(message: ProduceRequest) -> Frame:
     return Frame(header + bytes(message.encode(VERSION)))
 
 
-def test_produce_that_waits_for_replicas_does_not_keep_its_frame_in_memory() -> None:
+def test_a_produce_request_waiting_for_replicas_does_not_keep_its_bytes_in_memory() -> None:
     async def scenario() -> None:
         cluster = ReplicaCluster()
         await cluster.elect(1, (1, 2), (1, 2), tell=[1])
@@ -157,6 +160,47 @@ def test_produce_that_waits_for_replicas_does_not_keep_its_frame_in_memory() -> 
         assert Frame.freed == freed + 1
         await cluster.elect(1, (1, 2), (1, 2), epoch=0)
         assert await waiting
+        await cluster.close()
+
+    SimulatedLoop().run(scenario())
+
+
+async def append_at(cluster: ReplicaCluster, batch: bytes, timeout_ms: int = 0) -> PartitionProduceResponse:
+    """Produce to the leader of orders-0 with acks=all."""
+    handler = Produce(cache(update({"orders": [partition(0, 1)]})), cluster.brokers[1], NOT_ASKED)
+    message = ProduceRequest(None, -1, timeout_ms, [TopicProduceData("orders", [PartitionProduceData(0, batch)])])
+    response = await handler.handle(request(ApiKey.PRODUCE, VERSION), message)
+    assert response is not None
+    return response.responses[0].partition_responses[0]
+
+
+def test_refused_batch_names_the_log_start_offset_unless_the_partition_is_not_here(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        cluster = await ReplicaCluster.on_disk(str(tmp_path))
+        await cluster.elect(1, (1,), (1,))
+        assert not (await append_at(cluster, IDEMPOTENT)).error_code
+
+        gap = build_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=5)
+        refused = await append_at(cluster, gap)
+        damaged = await append_at(cluster, IDEMPOTENT[:-1] + b"\xff")
+
+        offsets = refused.base_offset, refused.log_start_offset
+        assert (refused.error_code, *offsets) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, 0)
+        assert (damaged.error_code, damaged.log_start_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+        await cluster.close()
+
+    SimulatedLoop().run(scenario())
+
+
+def test_batch_that_is_not_replicated_in_time_keeps_its_offset_beside_the_error() -> None:
+    async def scenario() -> None:
+        cluster = ReplicaCluster()
+        await cluster.elect(1, (1, 2), (1, 2), tell=[1])
+
+        late = await append_at(cluster, PLAIN, 10)
+
+        assert (late.error_code, late.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+        assert late.log_start_offset == 0
         await cluster.close()
 
     SimulatedLoop().run(scenario())

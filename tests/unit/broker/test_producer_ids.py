@@ -18,7 +18,7 @@ class Controller:
         return ProducerIdBlock(1000 * (self.given - 1), 10)
 
 
-async def test_producer_ids_continue_over_several_blocks_without_repeating() -> None:
+async def test_producer_ids_given_out_from_several_blocks_never_repeat() -> None:
     controller = Controller()
     ids = ProducerIds(controller.allocate)
 
@@ -39,7 +39,7 @@ async def test_the_next_producer_id_block_is_fetched_before_the_current_one_is_u
     assert [await ids.next_id() for _ in range(3)] == [9, 1000, 1001]
 
 
-async def test_concurrent_requests_get_different_producer_ids() -> None:
+async def test_concurrent_init_producer_id_requests_get_different_producer_ids() -> None:
     ids = ProducerIds(Controller().allocate)
 
     given = await asyncio.gather(*(ids.next_id() for _ in range(8)))
@@ -59,7 +59,7 @@ class Exhausted:
         return ProducerIdBlock(5000, 10) if self.mended else None
 
 
-def test_a_refused_producer_id_block_is_requested_again_with_backoff() -> None:
+def test_a_refused_request_for_a_producer_id_block_is_retried_with_backoff() -> None:
     async def scenario() -> None:
         controller = Exhausted()
         ids = ProducerIds(controller.allocate)
@@ -79,7 +79,7 @@ def test_a_refused_producer_id_block_is_requested_again_with_backoff() -> None:
     SimulatedLoop().run(scenario())
 
 
-def test_a_waiting_producer_gets_an_id_once_the_controller_gives_a_block() -> None:
+def test_a_waiting_producer_gets_its_id_once_the_controller_allocates_a_block() -> None:
     async def scenario() -> None:
         controller = Exhausted()
         ids = ProducerIds(controller.allocate)

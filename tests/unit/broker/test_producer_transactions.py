@@ -93,7 +93,7 @@ async def test_add_partitions_to_txn_adds_all_partitions_of_a_request(version: i
 
 
 @pytest.mark.parametrize("version", ADD_VERSIONS)
-async def test_add_partitions_to_txn_with_an_unknown_partition_adds_none(version: int) -> None:
+async def test_add_partitions_to_txn_with_an_unknown_partition_adds_no_partition(version: int) -> None:
     coordinator = Coordinator()
     expected = {0: ErrorCode.OPERATION_NOT_ATTEMPTED, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert await add(coordinator, version, 0, 9) == expected
@@ -101,20 +101,22 @@ async def test_add_partitions_to_txn_with_an_unknown_partition_adds_none(version
 
 
 @pytest.mark.parametrize("version", ADD_VERSIONS)
-async def test_older_versions_get_invalid_producer_epoch_for_producer_fenced(version: int) -> None:
+async def test_old_versions_of_transaction_requests_get_invalid_producer_epoch_instead_of_producer_fenced(
+    version: int,
+) -> None:
     expected = FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
     assert await add(Coordinator(FENCED), version, 0) == {0: expected}
 
 
 @pytest.mark.parametrize("version", [4, 5])
-async def test_brokers_verify_partitions_without_adding_them(version: int) -> None:
+async def test_add_partitions_to_txn_with_verify_only_adds_no_partition(version: int) -> None:
     coordinator = Coordinator(ErrorCode.TRANSACTION_ABORTABLE)
     assert await add(coordinator, version, 0, verify_only=True) == {0: ErrorCode.TRANSACTION_ABORTABLE}
     assert coordinator.asked == [("verify", "t", ProducerIdAndEpoch(7, 2), [P0])]
 
 
 @pytest.mark.parametrize("version", range(ADD_OFFSETS_TO_TXN.max_version + 1))
-async def test_add_offsets_to_txn_adds_the_partition_with_the_groups_offsets(version: int) -> None:
+async def test_add_offsets_to_txn_adds_the_groups_consumer_offsets_partition(version: int) -> None:
     coordinator = Coordinator(FENCED)
     message = m.AddOffsetsToTxnRequest("t", 7, 2, "g")
 
@@ -137,7 +139,7 @@ async def test_end_txn_is_answered_by_the_transaction_coordinator(version: int) 
     assert coordinator.asked == [("t", ProducerIdAndEpoch(7, 2), True)]
 
 
-def test_transaction_is_described_with_its_partitions_by_topic() -> None:
+def test_describe_transactions_returns_the_partitions_grouped_by_topic() -> None:
     message = m.DescribeTransactionsRequest(("t",))
     response = handlers(Coordinator()).describe(request(ApiKey.DESCRIBE_TRANSACTIONS, 0), message)
     [found] = m.DescribeTransactionsResponse.decode(response.encode(0), 0).transaction_states

@@ -56,7 +56,7 @@ async def test_alter_partition_reassignments_answers_each_partition_with_its_own
     assert results == [(0, 0, None), (1, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing to cancel")]
 
 
-async def test_ongoing_reassignments_are_listed_by_topic() -> None:
+async def test_list_partition_reassignments_returns_ongoing_reassignments_grouped_by_topic() -> None:
     moving = ReplicaAssignment((BrokerId(2), BrokerId(1)), (BrokerId(2),), (BrokerId(1),))
     controller = Controller(ReassignmentAnswer(ErrorCode.NONE), ReassignmentList(ErrorCode.NONE, {A0: moving}))
     handler = Reassignments(controller)
@@ -72,7 +72,7 @@ async def test_ongoing_reassignments_are_listed_by_topic() -> None:
     assert (partition.replicas, partition.adding_replicas, partition.removing_replicas) == ((2, 1), (2,), (1,))
 
 
-async def test_a_broker_that_is_not_controller_answers_not_controller() -> None:
+async def test_reassignment_requests_to_a_broker_that_is_not_controller_get_not_controller() -> None:
     code = ErrorCode.NOT_CONTROLLER
     handler = Reassignments(Controller(ReassignmentAnswer(code), ReassignmentList(code)))
 

@@ -128,7 +128,7 @@ class TestProduce:
         assert replicas.appended == {ORDERS_0: BATCH}
 
     @pytest.mark.parametrize("version", range(PRODUCE.min_version, PRODUCE.max_version + 1))
-    async def test_every_produce_version_answers_a_partitions_error_and_its_bad_records(
+    async def test_every_produce_version_answers_a_partitions_error_with_its_invalid_records(
         self, replicas: Replicas, version: int
     ) -> None:
         replicas.result = AppendResult(
@@ -154,7 +154,9 @@ class TestProduce:
         assert response.responses[0].partition_responses[0].error_code == expected
         assert replicas.appended == {}
 
-    async def test_acks_0_gets_no_response_and_an_error_closes_the_connection(self, replicas: Replicas) -> None:
+    async def test_a_produce_with_acks_0_gets_no_response_and_an_error_closes_its_connection(
+        self, replicas: Replicas
+    ) -> None:
         assert await self.produce(replicas, acks=0) is None
         with pytest.raises(CloseConnection, match="nowhere-0 UNKNOWN_TOPIC_OR_PARTITION"):
             await self.produce(replicas, acks=0, topic="nowhere")
@@ -186,7 +188,7 @@ class TestFetch:
         assert params.max_bytes == 57_671_680
 
     @pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
-    async def test_every_fetch_version_answers_not_leader_and_newer_ones_the_current_leader(
+    async def test_every_fetch_version_answers_not_leader_and_newer_versions_name_the_current_leader(
         self, replicas: Replicas, version: int
     ) -> None:
         replicas.data = FetchData(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -218,7 +220,7 @@ class TestFetch:
     @pytest.mark.parametrize(
         ("version", "fields"), [(14, {"replica_id": 3}), (15, {"replica_state": ReplicaState(3, 8)})]
     )
-    async def test_a_followers_fetch_is_read_with_its_replica_id_in_old_and_new_versions(
+    async def test_the_replica_id_of_a_followers_fetch_is_read_in_old_and_new_versions(
         self, replicas: Replicas, version: int, fields: Any
     ) -> None:
         await self.fetch(replicas, version, **fields)
@@ -227,7 +229,7 @@ class TestFetch:
         assert replicas.fetched[0].replica_id == replicas.fetched[1].replica_id == 3
         assert replicas.fetched[0].max_bytes == 57_671_680  # fetch.max.bytes bounds whoever claims to be one, too
 
-    async def test_forgotten_partitions_of_a_fetch_session_are_resolved_by_topic_id(self, replicas: Replicas) -> None:
+    async def test_forgotten_partitions_of_a_fetch_session_are_identified_by_topic_id(self, replicas: Replicas) -> None:
         unknown = uuid.UUID(int=1)
         forgotten = [
             ForgottenTopic(topic_id=ORDERS_ID, partitions=(1, 2)),
@@ -241,7 +243,7 @@ class TestFetch:
         assert (requested.session_id, requested.session_epoch) == (5, 2)
         assert requested.forgotten == [("orders", ORDERS_ID, 1), ("orders", ORDERS_ID, 2), (None, unknown, 0)]
 
-    async def test_fetch_with_isolation_level_1_reads_committed(self, replicas: Replicas) -> None:
+    async def test_a_fetch_with_isolation_level_1_returns_only_committed_records(self, replicas: Replicas) -> None:
         await self.fetch(replicas, 11, isolation_level=1)
 
         assert replicas.fetched is not None
@@ -271,7 +273,7 @@ class TestListOffsets:
         assert answer.leader_epoch == (4 if version >= 4 else -1)
 
     @pytest.mark.parametrize(("version", "timestamp"), [(6, -3), (7, -4), (8, -5), (9, -6)])
-    def test_list_offsets_refuses_special_timestamps_of_later_versions(
+    def test_list_offsets_refuses_special_timestamps_that_only_later_versions_support(
         self, replicas: Replicas, version: int, timestamp: int
     ) -> None:
         answer = self.ask(replicas, version, timestamp).topics[0].partitions[0]
@@ -282,14 +284,14 @@ class TestListOffsets:
     @pytest.mark.parametrize(
         ("version", "expected"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
     )
-    def test_list_offsets_before_version_5_gets_leader_not_available_for_offset_not_available(
+    def test_list_offsets_before_version_5_gets_leader_not_available_instead_of_offset_not_available(
         self, replicas: Replicas, version: int, expected: ErrorCode
     ) -> None:
         replicas.found = FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
 
         assert self.ask(replicas, version).topics[0].partitions[0].error_code == expected
 
-    def test_a_partition_named_twice_in_list_offsets_is_an_invalid_request(self, replicas: Replicas) -> None:
+    def test_a_partition_named_twice_in_list_offsets_gets_invalid_request(self, replicas: Replicas) -> None:
         answers = self.ask(replicas, 9, times=2).topics[0].partitions
 
         assert [a.error_code for a in answers] == [ErrorCode.INVALID_REQUEST] * 2

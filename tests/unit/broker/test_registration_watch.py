@@ -53,7 +53,7 @@ class Room:
         await asyncio.sleep(2)
 
 
-def test_a_deleted_broker_registration_is_made_again_with_a_new_broker_epoch() -> None:
+def test_a_broker_whose_registration_is_deleted_registers_again_with_a_new_broker_epoch() -> None:
     async def main() -> None:
         room = Room()
         await room.begin()
@@ -67,7 +67,7 @@ def test_a_deleted_broker_registration_is_made_again_with_a_new_broker_epoch() -
     SimulatedLoop().run(main())
 
 
-def test_in_a_new_session_the_registration_watch_leaves_registering_to_the_controller() -> None:
+def test_the_registration_watch_of_an_expired_session_does_not_register_the_broker_again() -> None:
     async def main() -> None:
         room = Room()
         await room.begin()

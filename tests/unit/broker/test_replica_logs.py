@@ -33,7 +33,7 @@ class FakeLogs:
         self.made.update({topic: config.retention_ms for topic, config in configs.items()})
 
 
-async def test_a_config_that_changes_while_a_log_is_created_is_applied_to_it() -> None:
+async def test_a_topic_config_changed_during_the_creation_of_a_log_is_applied_to_that_log() -> None:
     logs: Any = FakeLogs()
     stored = {"orders": {"retention.ms": "1"}, "clicks": {"retention.ms": "2"}}
     readings: list[list[str]] = []

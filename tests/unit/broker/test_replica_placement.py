@@ -21,7 +21,7 @@ def brokers(count: int, racks: int = 0) -> dict[BrokerId, str | None]:
     return {BrokerId(n): f"r{n % racks}" if racks else None for n in range(count)}
 
 
-def test_replicas_are_placed_as_in_the_example_of_kafkas_sources() -> None:
+def test_replicas_are_placed_like_the_example_in_kafkas_sources() -> None:
     # the table in the comment of AdminUtils.assignReplicasToBrokers: 10 partitions, 3 replicas, 5 brokers
     placed = _place_over_brokers([BrokerId(n) for n in range(5)], range(10), 3, start=0, shift=0)
 
@@ -37,7 +37,7 @@ def test_replicas_are_placed_as_in_the_example_of_kafkas_sources() -> None:
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-def test_leaders_are_spread_evenly_and_no_broker_has_a_partition_twice(
+def test_replica_placement_spreads_leaders_evenly_and_uses_a_broker_once_per_partition(
     count: int, partitions: int, seed: int, data: st.DataObject
 ) -> None:
     factor = data.draw(st.integers(1, count))
@@ -51,7 +51,9 @@ def test_leaders_are_spread_evenly_and_no_broker_has_a_partition_twice(
 
 
 @given(per_rack=st.integers(1, 4), racks=st.integers(2, 4), partitions=st.integers(1, 30), seed=st.integers(0, 99))
-def test_a_partition_uses_as_many_racks_as_it_can(per_rack: int, racks: int, partitions: int, seed: int) -> None:
+def test_replica_placement_uses_as_many_racks_per_partition_as_possible(
+    per_rack: int, racks: int, partitions: int, seed: int
+) -> None:
     members = brokers(per_rack * racks, racks)
     factor = min(3, len(members))
 
@@ -62,30 +64,30 @@ def test_a_partition_uses_as_many_racks_as_it_can(per_rack: int, racks: int, par
         assert len(set(replicas)) == factor
 
 
-def test_neighbouring_brokers_are_in_different_racks_as_far_as_possible() -> None:
+def test_the_broker_list_for_replica_placement_alternates_between_racks() -> None:
     racks = {BrokerId(0): "a", BrokerId(1): "a", BrokerId(2): "a", BrokerId(3): "b", BrokerId(4): "c", BrokerId(5): "c"}
 
     assert alternate_racks(racks) == [0, 3, 4, 1, 5, 2]
 
 
-def test_a_replication_factor_above_the_number_of_brokers_is_refused() -> None:
+def test_replica_placement_refuses_a_replication_factor_above_the_number_of_brokers() -> None:
     with pytest.raises(PlacementRefused, match="as many live brokers that may have replicas; there are 2"):
         place_replicas(brokers(2), 1, 3, random.Random(1))
 
 
-def test_placement_is_refused_where_only_some_brokers_have_a_rack() -> None:
+def test_replica_placement_is_refused_where_only_some_brokers_have_a_rack() -> None:
     with pytest.raises(PlacementRefused, match=r"broker\.rack"):
         place_replicas({BrokerId(1): "a", BrokerId(2): None}, 1, 1, random.Random(1))
 
 
-def test_added_partitions_continue_the_rotation_of_the_first_ones() -> None:
+def test_replicas_of_added_partitions_continue_the_broker_rotation_of_existing_partitions() -> None:
     # Kafka's example again: partitions 5 to 9 begin at broker 1, whose index is the shift, too
     more = place_more_replicas(brokers(5), range(5, 8), 3, BrokerId(1))
 
     assert more == {5: (1, 4, 0), 6: (2, 0, 1), 7: (3, 1, 2)}
 
 
-def test_new_partitions_start_at_the_next_broker_where_the_first_one_is_dead() -> None:
+def test_placement_of_added_partitions_starts_at_the_next_broker_if_the_first_is_dead() -> None:
     alive: dict[BrokerId, str | None] = {BrokerId(n): None for n in (2, 5, 9)}
 
     assert place_more_replicas(alive, range(1, 2), 1, BrokerId(3)) == {1: (9,)}

@@ -29,7 +29,7 @@ from klamm.wire.messages import (
 )
 
 
-def test_an_envelope_closes_the_connection_as_requests_are_not_forwarded() -> None:
+def test_an_envelope_request_closes_the_connection() -> None:
     with pytest.raises(CloseConnection):
         Envelope().handle(request(ApiKey.ENVELOPE, 0), EnvelopeRequest())
 
@@ -89,14 +89,14 @@ class TestInitProducerId:
             ({"transactional_id": "fenced", "version": 3}, ErrorCode.INVALID_PRODUCER_EPOCH),
         ],
     )
-    async def test_init_producer_id_is_refused_with_the_error_of_its_version(
+    async def test_a_refused_init_producer_id_gets_the_error_code_for_its_request_version(
         self, fields: Any, expected: ErrorCode
     ) -> None:
         response = await self.ask(**fields)
 
         assert (response.error_code, response.producer_id) == (expected, -1)
 
-    async def test_coordinator_answers_init_producer_id_with_a_transactional_id(self) -> None:
+    async def test_init_producer_id_with_a_transactional_id_is_answered_by_the_transaction_coordinator(self) -> None:
         asked = {"transaction_timeout_ms": 500, "producer_id": 7, "producer_epoch": 2}
 
         response = await self.ask(transactional_id="t", **asked)
@@ -154,7 +154,7 @@ class Gate:
 
 
 @pytest.mark.parametrize(("epoch", "error", "known"), [(4, 11, False), (5, 0, True)])
-def test_metadata_of_an_older_controller_epoch_is_ignored(epoch: int, error: int, known: bool) -> None:
+def test_update_metadata_of_an_older_controller_epoch_is_ignored(epoch: int, error: int, known: bool) -> None:
     empty = MetadataCache("PLAINTEXT")
     message = update({"orders": [partition(0, 1)]})
     message.controller_epoch = epoch
@@ -166,7 +166,7 @@ def test_metadata_of_an_older_controller_epoch_is_ignored(epoch: int, error: int
     assert (response.error_code, empty.has_topic("orders")) == (error, known)
 
 
-def test_update_metadata_removes_a_topic_with_its_last_partition() -> None:
+def test_update_metadata_that_deletes_a_topics_last_partition_removes_the_topic() -> None:
     known = MetadataCache("PLAINTEXT")
     gone: list[str] = []
     control = Control(known, Gate(), gone.append)  # type: ignore[arg-type]

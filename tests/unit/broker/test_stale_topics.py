@@ -63,7 +63,7 @@ def play(act: Callable[[Stage], Awaitable[None]]) -> None:
     SimulatedLoop().run(main())
 
 
-def test_a_new_controller_epoch_removes_topics_deleted_in_zookeeper_from_the_metadata() -> None:
+def test_a_new_controller_epoch_makes_brokers_remove_topics_deleted_in_zookeeper_from_their_metadata() -> None:
     async def act(stage: Stage) -> None:
         stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
         stage.tell(1)
@@ -79,7 +79,7 @@ def test_a_new_controller_epoch_removes_topics_deleted_in_zookeeper_from_the_met
     play(act)
 
 
-def test_the_check_for_deleted_topics_is_retried_without_a_zookeeper_session() -> None:
+def test_the_check_for_topics_deleted_in_zookeeper_is_retried_without_a_zookeeper_session() -> None:
     async def act(stage: Stage) -> None:
         store = stage.stores.pop()
         stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
@@ -95,7 +95,7 @@ def test_the_check_for_deleted_topics_is_retried_without_a_zookeeper_session() -
     play(act)
 
 
-def test_after_an_unexpected_error_the_next_controller_epoch_checks_for_deleted_topics_again() -> None:
+def test_an_unexpected_error_does_not_prevent_later_checks_for_topics_deleted_in_zookeeper() -> None:
     async def act(stage: Stage) -> None:
         stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
 
@@ -116,7 +116,7 @@ def test_after_an_unexpected_error_the_next_controller_epoch_checks_for_deleted_
     play(act)
 
 
-def test_a_topic_recreated_during_the_check_stays_in_the_metadata() -> None:
+def test_a_topic_recreated_during_the_check_for_deleted_topics_stays_in_the_metadata() -> None:
     """It is told of between the look at ZooKeeper and the answer."""
 
     async def act(stage: Stage) -> None:

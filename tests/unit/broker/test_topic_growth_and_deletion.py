@@ -117,13 +117,15 @@ async def test_create_partitions_answers_once_the_new_partitions_have_leaders(cl
     assert cluster.assigned() == {0: (1, 2), 1: (2, 3), 2: (3, 1), 3: (1, 3)}
 
 
-async def test_create_partitions_with_an_assignment_uses_those_brokers(cluster: Cluster) -> None:
+async def test_create_partitions_uses_the_brokers_of_a_given_assignment(cluster: Cluster) -> None:
     await cluster.grow(to(3, [(3, 1)]))
 
     assert cluster.assigned()[2] == (3, 1)
 
 
-async def test_new_partitions_without_leaders_in_time_stay_and_are_answered_with_a_timeout(cluster: Cluster) -> None:
+async def test_create_partitions_keeps_partitions_without_leaders_and_answers_request_timed_out(
+    cluster: Cluster,
+) -> None:
     for timeout_ms in (1, 0):
         [result] = await cluster.grow(to(len(cluster.assigned()) + 1), timeout_ms=timeout_ms)
         assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -146,7 +148,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("asked", "expected"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("validate_only", [False, True])
-async def test_an_invalid_create_partitions_is_refused_with_a_reason_and_changes_nothing(
+async def test_an_invalid_create_partitions_request_is_refused_with_a_reason_and_changes_nothing(
     cluster: Cluster, asked: CreatePartitionsTopic, expected: ErrorCode, validate_only: bool
 ) -> None:
     [result] = await cluster.grow(asked, validate_only=validate_only)
@@ -162,7 +164,7 @@ async def test_create_partitions_with_validate_only_writes_nothing_and_does_not_
     assert len(cluster.assigned()) == 2
 
 
-async def test_a_topic_under_reassignment_gets_no_partitions(cluster: Cluster) -> None:
+async def test_create_partitions_refuses_a_topic_with_an_ongoing_reassignment(cluster: Cluster) -> None:
     moving = {0: ReplicaAssignment(ids(1, 2, 3), adding=ids(3))}
     cluster.ensemble.apply([Set(znodes.topic_path("orders"), znodes.encode_topic(ORDERS, moving))])
 
@@ -171,7 +173,9 @@ async def test_a_topic_under_reassignment_gets_no_partitions(cluster: Cluster) -
     assert result.error_code == ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
-async def test_create_partitions_refuses_duplicates_topics_in_deletion_and_a_non_controller(cluster: Cluster) -> None:
+async def test_create_partitions_refuses_duplicate_and_deleted_topics_and_brokers_that_are_not_controller(
+    cluster: Cluster,
+) -> None:
     [twice] = await cluster.grow(to(3), to(4))
     assert twice.error_code == ErrorCode.INVALID_REQUEST
     cluster.to_be_deleted.add("orders")
@@ -182,7 +186,7 @@ async def test_create_partitions_refuses_duplicates_topics_in_deletion_and_a_non
     assert elsewhere.error_code == ErrorCode.NOT_CONTROLLER
 
 
-async def test_create_partitions_reads_a_topic_again_that_another_client_changed(cluster: Cluster) -> None:
+async def test_create_partitions_retries_after_another_client_changed_the_topic(cluster: Cluster) -> None:
     written = cluster.store.client.set
     grown = {n: ReplicaAssignment(ids(1, 2)) for n in range(3)}
 
@@ -208,7 +212,7 @@ async def test_new_partitions_are_not_placed_on_controller_only_brokers(cluster:
 # ---- deletion
 
 
-async def test_a_topic_is_deleted_once_the_metadata_no_longer_has_it(cluster: Cluster) -> None:
+async def test_delete_topics_answers_once_the_metadata_no_longer_has_the_topic(cluster: Cluster) -> None:
     deleting = cluster.known.wait_until
     gone = update({"orders": [partition(0, -2), partition(1, -2)]})
 
@@ -232,7 +236,9 @@ async def test_delete_topics_by_id_deletes_the_topic_or_answers_unknown_topic_id
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_a_deletion_that_times_out_continues_and_can_be_requested_again(cluster: Cluster, version: int) -> None:
+async def test_a_topic_deletion_that_times_out_continues_and_can_be_requested_again(
+    cluster: Cluster, version: int
+) -> None:
     for timeout_ms in (0, 1):
         [result] = await cluster.delete("orders", version=version, timeout_ms=timeout_ms)
         assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -256,7 +262,7 @@ async def test_a_topic_that_never_had_a_leader_can_be_deleted(cluster: Cluster) 
     assert (result.error_code, cluster.marked) == (ErrorCode.NONE, ["never"])
 
 
-async def test_a_topic_that_only_zookeeper_has_is_unknown_to_delete_topics(cluster: Cluster) -> None:
+async def test_delete_topics_answers_unknown_topic_for_a_topic_known_only_to_zookeeper(cluster: Cluster) -> None:
     await cluster.store.create_topic("going", {0: ReplicaAssignment(ids(9))}, uuid.UUID(int=8), {})
     await cluster.delete("going")
 
@@ -265,7 +271,9 @@ async def test_a_topic_that_only_zookeeper_has_is_unknown_to_delete_topics(clust
     assert (result.error_code, cluster.marked) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ["going"])
 
 
-async def test_topics_of_a_request_are_deleted_together_even_if_another_client_deletes_one(cluster: Cluster) -> None:
+async def test_topics_of_a_delete_request_are_deleted_even_if_another_client_deletes_one_of_them(
+    cluster: Cluster,
+) -> None:
     await cluster.store.create_topic("bills", {0: ReplicaAssignment(ids(1))}, uuid.UUID(int=8), {})
     cluster.known.update(update({"bills": [partition(0, 1)]}))
     marking = Create(znodes.delete_topic_path("orders"))
@@ -281,7 +289,9 @@ async def test_topics_of_a_request_are_deleted_together_even_if_another_client_d
     assert sorted(cluster.marked) == ["bills", "orders"]
 
 
-async def test_disabled_deletion_is_an_invalid_request_before_delete_topics_version_3(cluster: Cluster) -> None:
+async def test_delete_topics_before_version_3_gets_invalid_request_if_topic_deletion_is_disabled(
+    cluster: Cluster,
+) -> None:
     [old] = await cluster.delete("orders", version=2, is_enabled=False)
     [new] = await cluster.delete("orders", version=3, is_enabled=False)
 
@@ -289,7 +299,7 @@ async def test_disabled_deletion_is_an_invalid_request_before_delete_topics_vers
     assert cluster.marked == []
 
 
-async def test_delete_topics_refuses_name_with_id_and_a_broker_that_is_not_controller(cluster: Cluster) -> None:
+async def test_delete_topics_refuses_a_name_with_an_id_and_brokers_that_are_not_controller(cluster: Cluster) -> None:
     handler = DeleteTopics(cluster.known, lambda: cluster.store, cluster, True)
     both = DeleteTopicsRequest([DeleteTopicState("orders", ORDERS)], (), 1)
     response = await handler.handle(request(ApiKey.DELETE_TOPICS, 6), both)
@@ -301,6 +311,6 @@ async def test_delete_topics_refuses_name_with_id_and_a_broker_that_is_not_contr
     assert cluster.marked == []
 
 
-def test_a_topic_whose_first_partition_has_no_replicas_cannot_grow() -> None:
+def test_create_partitions_refuses_a_topic_whose_first_partition_has_no_replicas() -> None:
     with pytest.raises(Refusal, match="Partition 0 of topic a has no replicas"):
         plan_growth("a", {0: ReplicaAssignment(())}, 2, None, {BrokerId(1): None})

@@ -91,7 +91,7 @@ def run(tmp_path: Path) -> Run:
     return play
 
 
-def test_only_the_first_batch_of_a_transaction_is_verified(run: Run) -> None:
+def test_only_the_first_batch_of_a_transaction_is_verified_with_the_coordinator(run: Run) -> None:
     async def body(leader: Leader) -> None:
         for sequence in range(3):
             assert await leader.verify(sequence) == {}
@@ -106,7 +106,9 @@ def test_only_the_first_batch_of_a_transaction_is_verified(run: Run) -> None:
 
 
 @pytest.mark.parametrize("origin", [Origin.CLIENT, Origin.COORDINATOR])
-def test_batch_is_refused_if_a_marker_was_written_during_its_verification(run: Run, origin: Origin) -> None:
+def test_a_transactional_batch_is_refused_if_a_marker_was_written_during_its_verification(
+    run: Run, origin: Origin
+) -> None:
     async def body(leader: Leader) -> None:
         leader.coordinator.on_ask = leader.end
         assert await leader.verify() == {}
@@ -118,7 +120,7 @@ def test_batch_is_refused_if_a_marker_was_written_during_its_verification(run: R
     run(body)
 
 
-def test_unconfirmed_partition_is_refused_and_its_batch_cannot_be_appended(run: Run) -> None:
+def test_a_batch_is_refused_if_the_coordinator_does_not_confirm_its_partition(run: Run) -> None:
     async def body(leader: Leader) -> None:
         leader.coordinator.error = ErrorCode.TRANSACTION_ABORTABLE
         assert await leader.verify() == {P0: ErrorCode.TRANSACTION_ABORTABLE}
@@ -138,7 +140,7 @@ def test_unconfirmed_partition_is_refused_and_its_batch_cannot_be_appended(run: 
         (ConnectionLost("gone"), ErrorCode.NETWORK_EXCEPTION),
     ],
 )
-def test_verification_errors_become_errors_that_producers_know(
+def test_transaction_verification_errors_become_error_codes_that_producers_understand(
     run: Run, answered: ErrorCode | Exception, expected: ErrorCode
 ) -> None:
     async def body(leader: Leader) -> None:
@@ -148,7 +150,7 @@ def test_verification_errors_become_errors_that_producers_know(
     run(body)
 
 
-def test_transaction_is_accepted_if_its_coordinator_cannot_verify(run: Run) -> None:
+def test_a_transactional_batch_is_accepted_if_its_coordinators_version_cannot_verify(run: Run) -> None:
     async def body(leader: Leader) -> None:
         leader.coordinator.error = UnsupportedVersion("an older broker")
         assert await leader.verify() == {}
@@ -157,7 +159,7 @@ def test_transaction_is_accepted_if_its_coordinator_cannot_verify(run: Run) -> N
     run(body)
 
 
-def test_no_verification_is_requested_while_it_is_disabled(run: Run) -> None:
+def test_disabled_transaction_verification_sends_no_request_to_the_coordinator(run: Run) -> None:
     async def body(leader: Leader) -> None:
         leader.coordinator.error = ErrorCode.NOT_COORDINATOR
         await leader.verify()
@@ -169,7 +171,7 @@ def test_no_verification_is_requested_while_it_is_disabled(run: Run) -> None:
     run(body)
 
 
-def test_later_sequence_is_refused_until_the_first_that_was_tried_is_written(run: Run) -> None:
+def test_a_batch_is_refused_while_an_earlier_sequence_that_failed_verification_is_missing(run: Run) -> None:
     async def body(leader: Leader) -> None:
         leader.coordinator.error = ErrorCode.NOT_COORDINATOR
         await leader.verify(0)

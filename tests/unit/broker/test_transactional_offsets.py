@@ -65,7 +65,7 @@ async def commit(groups: Groups, verification: Verification, version: int) -> di
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_txn_offset_commit_stores_offsets_once_their_partition_is_verified(version: int) -> None:
+async def test_txn_offset_commit_stores_offsets_after_their_partition_is_verified(version: int) -> None:
     groups, verification = Groups(), Verification()
 
     errors = await commit(groups, verification, version)
@@ -100,7 +100,7 @@ async def test_txn_offset_commit_of_an_unverified_partition_is_refused(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_old_producers_get_coordinator_not_available_while_a_group_loads(version: int) -> None:
+async def test_old_txn_offset_commit_versions_get_coordinator_not_available_while_the_group_loads(version: int) -> None:
     verification = Verification()
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     errors = await commit(Groups(loading), verification, version)

@@ -81,7 +81,7 @@ def describe(transactions: Transactions, partition: int = 0) -> PartitionRespons
 
 @pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("version", range(WRITE_TXN_MARKERS.min_version, WRITE_TXN_MARKERS.max_version + 1))
-def test_write_txn_markers_is_answered_once_the_replicas_have_the_marker(run: Run, commit: bool, version: int) -> None:
+def test_write_txn_markers_is_answered_after_the_replicas_have_the_marker(run: Run, commit: bool, version: int) -> None:
     async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
         assert cluster.partition(1).hosted_log.last_stable_offset == 1
 
@@ -95,12 +95,24 @@ def test_write_txn_markers_is_answered_once_the_replicas_have_the_marker(run: Ru
     run(body)
 
 
-def test_fenced_marker_and_unknown_partition_are_answered_with_their_errors(run: Run) -> None:
+def test_write_txn_markers_returns_errors_for_a_fenced_epoch_and_an_unknown_partition(run: Run) -> None:
     async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
         errors = await write(transactions, marker(0, 9, epoch=EPOCH - 1), marker(9, producer=8))
 
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert errors == {PRODUCER: {0: ErrorCode.INVALID_PRODUCER_EPOCH, 9: unknown}, 8: {9: unknown}}
+        assert cluster.partition(1).hosted_log.end_offset == 2
+
+    run(body)
+
+
+@pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (PRODUCER, -1)])
+def test_marker_without_a_producer_is_refused_and_not_written(run: Run, producer: int, epoch: int) -> None:
+    async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
+        errors = await write(transactions, marker(0, 9, producer=producer, epoch=epoch))
+
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert errors == {producer: {0: ErrorCode.UNKNOWN_SERVER_ERROR, 9: unknown}}
         assert cluster.partition(1).hosted_log.end_offset == 2
 
     run(body)
@@ -116,7 +128,7 @@ def test_write_txn_markers_on_a_follower_is_refused(run: Run) -> None:
     run(body)
 
 
-def test_describe_producers_returns_an_open_transaction(run: Run) -> None:
+def test_describe_producers_returns_a_producer_with_an_open_transaction(run: Run) -> None:
     async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
         (producer,) = describe(transactions).active_producers
         assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (PRODUCER, EPOCH, 0)

@@ -3,9 +3,12 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.node_config import parse_node_config
+from klamm.runtime.crash_guard import GuardedSession
 from klamm.runtime.world import real_world
 from klamm.sim.loop import SimulatedLoop
 from klamm.zk.errors import ConnectionLoss
@@ -21,6 +24,8 @@ class Session:
 
     def __init__(self, session_id: int) -> None:
         self.session_id = session_id
+
+    is_close_confirmed = True
 
     async def close(self) -> None:
         return
@@ -58,7 +63,7 @@ class Ensemble(ZooKeeperSessions):
         self._on_state(self.given[-1], SessionState.EXPIRED)  # type: ignore[arg-type]
 
 
-def test_after_a_session_expired_callers_wait_for_the_next_session() -> None:
+def test_callers_wait_for_the_next_zookeeper_session_after_an_expiration() -> None:
     async def main() -> None:
         sessions = Ensemble()
         await sessions.start()
@@ -75,7 +80,7 @@ def test_after_a_session_expired_callers_wait_for_the_next_session() -> None:
     SimulatedLoop().run(main())
 
 
-def test_a_session_that_expires_after_close_is_not_renewed() -> None:
+def test_a_zookeeper_session_that_expires_after_close_is_not_renewed() -> None:
     async def main() -> None:
         sessions = Ensemble()
         await sessions.start()
@@ -83,5 +88,19 @@ def test_a_session_that_expires_after_close_is_not_renewed() -> None:
         sessions.expire()
         await asyncio.sleep(5)
         assert (len(sessions.given), sessions.told) == (1, [])
+
+    SimulatedLoop().run(main())
+
+
+@pytest.mark.parametrize(("is_confirmed", "watched"), [(True, []), (False, [1])])
+def test_the_guard_keeps_a_session_that_no_server_confirmed_to_close(is_confirmed: bool, watched: list[int]) -> None:
+    async def main() -> None:
+        sessions = Ensemble()
+        await sessions.start()
+        sessions.guard.watch(GuardedSession(1, b"secret", 6000, [("zk-1", 2181)]))
+        sessions.given[0].is_close_confirmed = is_confirmed
+        await sessions.close()
+
+        assert sessions.guard.watched == watched
 
     SimulatedLoop().run(main())

@@ -1,22 +1,18 @@
 """The command line: commands, options, output."""
 
-import inspect
-import re
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from klamm import __version__
-from klamm.audit import remedies
 from klamm.cli import output
-from klamm.cli.app import COMMANDS, app, load_command
+from klamm.cli.app import COMMANDS, app
 from klamm.cli.commands.nodes import parse_overrides
 from klamm.model.errors import UsageError
 
 
-def test_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_klamm_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         app(["--version"])
 
@@ -25,7 +21,7 @@ def test_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=" ".join)
-def test_every_command_prints_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_klamm_command_prints_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         app([*words, "--help"])
 
@@ -33,7 +29,7 @@ def test_every_command_prints_help(words: list[str], capsys: pytest.CaptureFixtu
     assert "--help" in capsys.readouterr().out
 
 
-def test_an_unknown_command_fails_and_suggests_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_klamm_command_fails_and_suggests_the_nearest_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         app(["topic"])
 
@@ -69,7 +65,7 @@ print(*sys.modules, file=sys.stderr)
     assert not {"asyncio", "rich", "msgspec", "structlog", "prometheus_client"}.intersection(loaded)
 
 
-def test_an_override_that_is_not_key_and_value_is_rejected() -> None:
+def test_a_config_override_option_that_is_not_key_equals_value_is_rejected() -> None:
     assert parse_overrides(["a.b=1", " c = x=y "]) == {"a.b": "1", "c": "x=y"}
     with pytest.raises(UsageError, match="KEY=VALUE"):
         parse_overrides(["a.b"])
@@ -77,22 +73,7 @@ def test_an_override_that_is_not_key_and_value_is_rejected() -> None:
         parse_overrides(["=1"])
 
 
-def test_every_klamm_command_in_audit_remedies_exists_with_its_options() -> None:
-    """For each `klamm ...` in the source of the remedies."""
-    said = re.findall(r"klamm ((?:[a-z]+ ?)+)((?:--[a-z-]+ ?)*)", inspect.getsource(remedies))
-    assert len(said) > 10
-    for words, options in said:
-        first, *rest = words.split()
-        command: Any = load_command(first)
-        for word in rest:
-            if word not in getattr(command, "commands", ()):
-                break
-            command = command.commands[word]
-        known = {name for parameter in command.params for name in parameter.opts}
-        assert set(options.split()) <= known, (words, options)
-
-
-def test_a_table_wraps_long_values_on_a_narrow_terminal(
+def test_a_printed_table_wraps_long_values_on_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(output, "is_terminal", lambda: True)

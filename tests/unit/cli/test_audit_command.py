@@ -21,7 +21,7 @@ def many_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("many_deletions")
-def test_findings_are_tab_separated_lines_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_klamm_audit_prints_findings_as_tab_separated_lines_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.run_audit("zk:1", False, 1, ()) == 1
 
     lines = capsys.readouterr().out.splitlines()
@@ -35,7 +35,7 @@ def test_findings_are_tab_separated_lines_in_a_pipe(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.usefixtures("many_deletions")
-def test_remedies_are_printed_on_their_own_lines_on_a_terminal(
+def test_klamm_audit_prints_remedies_on_their_own_lines_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "is_terminal", lambda: True)

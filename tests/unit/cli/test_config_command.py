@@ -19,7 +19,7 @@ from klamm.model.errors import UsageError
 from klamm.wire.api import ApiKey
 
 
-def test_a_key_of_topics_and_brokers_is_explained_for_both() -> None:
+def test_config_explain_prints_topic_and_broker_meaning_of_a_key_that_both_have() -> None:
     of_topics, of_brokers = explain_key("min.insync.replicas", None)
 
     assert (of_topics.entity_type, of_brokers.entity_type) == ("topics", "brokers")
@@ -36,25 +36,25 @@ def test_a_key_of_topics_and_brokers_is_explained_for_both() -> None:
         ("leader.replication.throttled.rate", "only dynamic"),
     ],
 )
-def test_explain_states_whether_a_key_can_be_changed_without_a_restart(key: str, dynamic: str) -> None:
+def test_config_explain_states_whether_a_key_can_be_changed_without_a_restart(key: str, dynamic: str) -> None:
     assert explain_key(key, None)[0].dynamic.startswith(dynamic)
 
 
-def test_explain_prints_ranges_and_choices_of_valid_values() -> None:
+def test_config_explain_prints_ranges_and_choices_of_valid_values() -> None:
     said = {key: explain_key(key, "brokers")[0].allowed for key in ("klamm.metrics.port", "log.cleaner.threads")}
 
     assert said == {"klamm.metrics.port": "from 0 to 65535", "log.cleaner.threads": "at least 0"}
     assert explain_key("compression.type", "brokers")[0].allowed.startswith("one of uncompressed, zstd")
 
 
-def test_explain_rejects_an_unknown_key_and_suggests_similar_ones() -> None:
+def test_config_explain_rejects_an_unknown_key_and_suggests_similar_keys() -> None:
     with pytest.raises(UsageError, match=r"There is no config retention.mss. Did you mean retention.ms"):
         explain_key("retention.mss", None)
     with pytest.raises(UsageError, match=r"no config broker\.id of topics"):
         explain_key("broker.id", "topics")
 
 
-def test_every_key_of_the_node_config_has_an_explanation() -> None:
+def test_every_key_of_the_node_config_has_an_explanation_for_config_explain() -> None:
     known = {name.replace(".", "_"): name for name in BROKER_KEYS}
     read = {known[f.name] for f in fields(NodeConfig) if f.name in known}
 
@@ -62,7 +62,7 @@ def test_every_key_of_the_node_config_has_an_explanation() -> None:
     assert read - BROKER_MEANINGS.keys() == set()
 
 
-def test_explain_prints_the_current_value_with_all_its_sources() -> None:
+def test_config_explain_prints_the_current_value_with_all_its_sources() -> None:
     synonyms = (
         Synonym("retention.ms", "1", ConfigSource.TOPIC),
         Synonym("log.retention.ms", "2", ConfigSource.DYNAMIC_DEFAULT),
@@ -78,7 +78,7 @@ def test_explain_prints_the_current_value_with_all_its_sources() -> None:
     ]
 
 
-def test_config_options_must_name_exactly_one_entity() -> None:
+def test_config_commands_require_options_that_name_exactly_one_entity() -> None:
     assert entity(None, None, False, "t", None) == Entity(TOPIC, "t")
     assert entity(None, None, False, None, 0) == Entity(BROKER, "0")
     assert entity(EntityType.BROKERS, None, True, None, None) == Entity(BROKER, "")

@@ -11,7 +11,7 @@ from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal_reader import LeaderChange
 
 
-def test_acknowledged_rows_of_each_demo_run_are_stored_under_the_next_number(tmp_path: Path) -> None:
+def test_each_klamm_demo_run_stores_its_acknowledged_rows_under_the_next_number(tmp_path: Path) -> None:
     acknowledged_rows = AcknowledgedRows(RealDisk(), str(tmp_path / "demo"))
     assert acknowledged_rows.begin_run() == 1
     assert acknowledged_rows.begin_run() == 2  # the first one was cut short
@@ -28,7 +28,7 @@ def change(ts_ms: int, partition: int, leader_from: int, leader_to: int) -> Lead
     return LeaderChange(ts_ms, TopicPartition("flights", partition), leader_from, leader_to, 1, "why", (), False)
 
 
-def test_a_leader_change_with_an_offline_period_is_reported_as_one_change() -> None:
+def test_klamm_demo_reports_a_leader_change_with_an_offline_period_as_one_change() -> None:
     changes = [change(1, 4, 2, -1), change(1, 1, 2, -1), change(2, 1, -1, 3), change(2, 4, -1, 1), change(3, 4, 1, 2)]
 
     joined = [(c.partition.partition, c.leader_from, c.leader_to) for c in merge_leader_gaps(changes)]
@@ -36,5 +36,5 @@ def test_a_leader_change_with_an_offline_period_is_reported_as_one_change() -> N
     assert joined == [(1, 2, 3), (4, 2, 1), (4, 1, 2)]
 
 
-def test_a_partition_without_a_new_leader_is_reported() -> None:
+def test_klamm_demo_reports_a_partition_without_a_new_leader() -> None:
     assert merge_leader_gaps([change(1, 0, 2, -1)]) == [change(1, 0, 2, -1)]

@@ -45,7 +45,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_explain_prints_the_events_and_the_last_state_of_a_partition(
+def test_klamm_explain_prints_the_events_and_the_last_state_of_a_partition(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_explain(["orders-0"], Sources(str(data), [])) == 0
@@ -61,7 +61,7 @@ def test_explain_prints_the_events_and_the_last_state_of_a_partition(
     ]
 
 
-def test_explain_fails_for_a_partition_that_is_not_in_the_journal(
+def test_klamm_explain_fails_for_a_partition_that_is_not_in_the_journal(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_explain(["orders-7"], Sources(str(data), [])) == 1
@@ -69,12 +69,14 @@ def test_explain_fails_for_a_partition_that_is_not_in_the_journal(
     assert "There is nothing about orders-7 in" in capsys.readouterr().out
 
 
-def test_explain_reads_a_journal_directory_named_by_option(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_klamm_explain_reads_the_journal_directory_given_by_an_option(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_explain(["orders-0"], Sources("nowhere", [str(data / "node-2" / "logs")])) == 0
     assert capsys.readouterr().out
 
 
-def test_explain_names_the_missing_option_when_it_has_no_journal(tmp_path: Path) -> None:
+def test_klamm_explain_without_a_journal_names_the_missing_option(tmp_path: Path) -> None:
     with pytest.raises(CannotExplain, match="--data"):
         run_explain(["orders-0"], Sources(str(tmp_path / "none"), []))
     with pytest.raises(UsageError, match="Name one of: TOPIC-PARTITION"):
@@ -83,7 +85,7 @@ def test_explain_names_the_missing_option_when_it_has_no_journal(tmp_path: Path)
         run_explain(["orders-0"], Sources(str(tmp_path), [str(tmp_path / "gone")]))
 
 
-def test_explain_prints_the_history_with_a_warning_when_zookeeper_is_down(
+def test_klamm_explain_prints_the_history_with_a_warning_when_zookeeper_is_down(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klamm.explain.sources._ZOOKEEPER_TIMEOUT_S", 0.1)
@@ -95,7 +97,7 @@ def test_explain_prints_the_history_with_a_warning_when_zookeeper_is_down(
     assert any(line.startswith("critical: Cannot read ZooKeeper at 127.0.0.1:1") for line in lines)
 
 
-def test_explain_reads_only_journal_lines_about_its_subject(data: Path) -> None:
+def test_klamm_explain_decodes_only_journal_lines_about_the_requested_subject(data: Path) -> None:
     content = (data / "node-2" / "logs" / "klamm-journal-2-00000001.jsonl").read_bytes()
 
     orders = {(e.kind, e.facts.get("api")) for e in parse_lines(content, parse_subject(["orders-0"]).needed_lines)}

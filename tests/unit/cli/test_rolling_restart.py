@@ -22,27 +22,27 @@ def cluster(
     return Cluster(BrokerId(controller), found, {"orders": Topic("orders", None, False, partitions)})
 
 
-def test_brokers_restart_in_the_order_of_their_ids_with_the_controller_last() -> None:
+def test_a_rolling_restart_goes_by_broker_id_with_the_controller_last() -> None:
     assert restart_order(cluster(), None) == [1, 3, 2]
 
 
-def test_only_the_wanted_brokers_restart_each_once() -> None:
+def test_a_rolling_restart_restarts_only_the_requested_brokers_each_once() -> None:
     assert restart_order(cluster(), ids(3, 2, 3)) == [3, 2]
 
 
-def test_a_wanted_broker_that_is_not_alive_is_named_with_the_live_ones() -> None:
+def test_a_rolling_restart_refuses_a_requested_broker_that_is_not_alive() -> None:
     with pytest.raises(UsageError, match=r"broker 7 is not alive. Live brokers: 1, 2, 3."):
         restart_order(cluster(), ids(1, 7))
 
 
-def test_id_host_and_port_are_replaced_after_the_command_is_divided_into_words() -> None:
+def test_placeholders_of_the_restart_command_are_replaced_after_splitting_into_words() -> None:
     words = command_words("ssh {host} 'systemctl restart kafka@{id}' {port}", BrokerId(4), Address("a b", 9094))
 
     assert words == ["ssh", "a b", "systemctl restart kafka@4", "9094"]
 
 
 @pytest.mark.parametrize(("template", "message"), [("", "is empty"), ("  ", "is empty"), ("sh -c 'x", "No closing")])
-def test_a_malformed_command_is_refused(template: str, message: str) -> None:
+def test_a_malformed_restart_command_is_refused(template: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         command_words(template, BrokerId(1), Address("h", 1))
 
@@ -57,11 +57,13 @@ def test_a_malformed_command_is_refused(template: str, message: str) -> None:
         (cluster((1, 2, 3), leader=-1), "not in sync: orders-0 (replicas 1, 2, 3, in sync 1, 2, 3, leader -1)"),
     ],
 )
-def test_a_missing_broker_controller_leader_or_replica_is_a_doubt(found: Cluster, why: str | None) -> None:
+def test_the_check_before_a_restart_finds_a_missing_broker_controller_leader_or_isr_member(
+    found: Cluster, why: str | None
+) -> None:
     assert why_not_whole(found, ids(1, 2, 3)) == why
 
 
-def test_of_many_partitions_that_are_not_in_sync_three_are_named() -> None:
+def test_a_rolling_restart_names_at_most_three_partitions_that_are_not_in_sync() -> None:
     why = why_not_whole(cluster(*[(1,)] * 5), ids(1, 2, 3))
 
     assert why is not None
@@ -69,7 +71,7 @@ def test_of_many_partitions_that_are_not_in_sync_three_are_named() -> None:
     assert why.endswith("and 2 more")
 
 
-def test_broker_ids_are_parsed_and_others_refused() -> None:
+def test_the_brokers_option_accepts_broker_ids_and_refuses_other_text() -> None:
     assert _parse_ids(None) is None
     assert _parse_ids(" 2,1,2") == [2, 1]
     for text in ("", "1,", "one", "-1"):

@@ -12,23 +12,23 @@ DURATIONS = {
 
 
 @pytest.mark.parametrize(("text", "ms"), DURATIONS.items(), ids=DURATIONS)
-def test_durations(text: str, ms: int) -> None:
+def test_a_duration_option_with_a_unit_is_parsed_to_milliseconds(text: str, ms: int) -> None:
     assert parse_duration("--since", text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "P", "7D", "PT", "P1Y", "-P1D", "10", "m", "1m1h"])
-def test_malformed_duration_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--by-duration .* is no duration"):
+def test_a_malformed_duration_option_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--by-duration .* is not a duration"):
         parse_duration("--by-duration", text)
 
 
-def test_times_are_utc_unless_they_name_an_offset() -> None:
+def test_a_time_option_is_utc_unless_a_time_zone_offset_is_given() -> None:
     assert parse_time("--from", "1970-01-01T00:00:01.010") == parse_time("--from", "1010") == 1_010
     assert parse_time("--from", "1970-01-01T00:01Z") == 60_000
     assert parse_time("--from", "1970-01-01T02:00:00+02:00") == 0
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "1" * 20, "2026-13-01"])
-def test_malformed_time_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--to-datetime .* is no time"):
+def test_a_malformed_time_option_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--to-datetime .* is not a time"):
         parse_time("--to-datetime", text)

@@ -84,7 +84,7 @@ def metadata() -> Request:
     return Request(ApiKey.METADATA, MetadataRequest([], allow_auto_topic_creation=False))
 
 
-def test_concurrent_requests_to_one_broker_share_a_connection(network: Network) -> None:
+def test_concurrent_client_requests_to_one_broker_share_a_connection(network: Network) -> None:
     async def work(client: AsyncClient) -> None:
         await asyncio.gather(*(client.ask(ONE, metadata()) for _ in range(5)))
 
@@ -94,7 +94,7 @@ def test_concurrent_requests_to_one_broker_share_a_connection(network: Network) 
     assert network.cluster.requests["API_VERSIONS"] == 1
 
 
-def test_list_offsets_steps_return_the_log_end_offset(network: Network) -> None:
+def test_the_async_client_reads_the_log_end_offset_from_the_leader(network: Network) -> None:
     async def work(client: AsyncClient) -> dict[TopicPartition, int]:
         return await client.run(list_offsets(client.cluster, {ORDERS: LATEST}, backoff()))
 
@@ -102,7 +102,7 @@ def test_list_offsets_steps_return_the_log_end_offset(network: Network) -> None:
     assert network.connected == ["one", "two"]
 
 
-def test_request_is_sent_to_the_new_leader_after_a_lost_connection(network: Network) -> None:
+def test_a_client_request_is_sent_to_the_new_leader_after_a_lost_connection(network: Network) -> None:
     lost: list[int] = []
 
     def lose_the_first(broker: int, request: Any) -> None:
@@ -120,7 +120,7 @@ def test_request_is_sent_to_the_new_leader_after_a_lost_connection(network: Netw
     assert lost == [2]
 
 
-def test_dropped_connection_is_opened_again_by_the_next_request(network: Network) -> None:
+def test_the_next_client_request_reopens_a_dropped_connection(network: Network) -> None:
     async def work(client: AsyncClient) -> None:
         await client.ask(ONE, metadata())
         client.drop(ONE)
@@ -131,7 +131,7 @@ def test_dropped_connection_is_opened_again_by_the_next_request(network: Network
     assert network.connected == ["one", "one"]
 
 
-def test_connection_and_version_errors_are_raised_to_the_caller(network: Network) -> None:
+def test_the_async_client_raises_connection_and_version_errors_to_its_caller(network: Network) -> None:
     network.down.add("one")
     network.cluster.offered[ApiKey.METADATA] = (0, 3)
 
@@ -152,12 +152,12 @@ class TestReadingATopic:
     def read(self, network: Network, partition: TopicPartition = ORDERS) -> list[bytes]:
         return SimulatedLoop().run(read_values(world(network), [ONE, TWO], partition))
 
-    def test_topic_is_read_from_its_log_start_offset(self, network: Network) -> None:
+    def test_the_client_reads_a_topic_from_its_log_start_offset(self, network: Network) -> None:
         network.cluster.logs[ORDERS] = log(40, 100, leader=2)
 
         assert self.read(network) == [b"%d" % o for o in range(40, 100)]
 
-    def test_reading_continues_at_the_new_leader(self, network: Network) -> None:
+    def test_the_client_continues_reading_at_the_new_leader(self, network: Network) -> None:
         def move(broker: int, request: Any) -> None:
             if type(request).__name__ == "FetchRequest":
                 network.cluster.logs[ORDERS].leader = 1
@@ -166,11 +166,11 @@ class TestReadingATopic:
 
         assert len(self.read(network)) == 100
 
-    def test_reading_an_unknown_topic_raises_an_error_with_its_name(self, network: Network) -> None:
+    def test_reading_an_unknown_topic_raises_an_error_with_the_topic_name(self, network: Network) -> None:
         with pytest.raises(CannotRead, match="Cannot read the journal from other-0: topic other does not exist"):
             self.read(network, TopicPartition("other", 0))
 
-    def test_reading_fails_with_all_addresses_when_no_broker_answers(self, network: Network) -> None:
+    def test_reading_a_topic_fails_with_all_addresses_when_no_broker_answers(self, network: Network) -> None:
         network.down |= {"one", "two"}
 
         with pytest.raises(
@@ -178,7 +178,7 @@ class TestReadingATopic:
         ):
             self.read(network)
 
-    def test_reading_stops_at_an_authorization_error(self, network: Network) -> None:
+    def test_reading_a_topic_stops_at_an_authorization_error(self, network: Network) -> None:
         network.cluster.errors[ORDERS] = [ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
         with pytest.raises(CannotRead, match="TOPIC_AUTHORIZATION_FAILED"):

@@ -28,7 +28,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_items_queued_during_a_request_are_sent_in_the_next() -> None:
+async def test_items_queued_during_a_batched_request_are_sent_together_in_the_next_request() -> None:
     broker = Broker()
     batches = RequestBatches(broker.send, key=str)
     first = asyncio.ensure_future(batches.ask(ONE, "a"))
@@ -47,7 +47,7 @@ async def test_items_queued_during_a_request_are_sent_in_the_next() -> None:
     assert [await other for other in others] == ["3", "3"]
 
 
-async def test_items_with_the_same_key_go_in_two_requests() -> None:
+async def test_batching_sends_two_items_with_the_same_key_in_separate_requests() -> None:
     broker = Broker()
     batches = RequestBatches(broker.send, key=lambda item: item[0])
     asked = [asyncio.ensure_future(batches.ask(ONE, item)) for item in ("a1", "b1", "a2")]
@@ -59,7 +59,7 @@ async def test_items_with_the_same_key_go_in_two_requests() -> None:
     assert broker.requests == [("one", "a1 b1"), ("one", "a2")]
 
 
-async def test_lost_connection_fails_the_callers_of_its_request_alone() -> None:
+async def test_a_lost_connection_fails_only_the_callers_of_its_batched_request() -> None:
     broker = Broker()
     batches = RequestBatches(broker.send, key=str)
     first = asyncio.ensure_future(batches.ask(ONE, "a"))
@@ -73,7 +73,7 @@ async def test_lost_connection_fails_the_callers_of_its_request_alone() -> None:
     assert await second == "2"
 
 
-async def test_item_of_a_cancelled_caller_is_not_sent() -> None:
+async def test_batching_does_not_send_the_item_of_a_cancelled_caller() -> None:
     broker = Broker()
     batches = RequestBatches(broker.send, key=str)
     first = asyncio.ensure_future(batches.ask(ONE, "a"))
@@ -87,7 +87,7 @@ async def test_item_of_a_cancelled_caller_is_not_sent() -> None:
     assert broker.requests == [("one", "a")]
 
 
-async def test_close_cancels_all_callers() -> None:
+async def test_closing_the_request_batcher_cancels_all_callers() -> None:
     broker = Broker()
     batches = RequestBatches(broker.send, key=str)
     asked = [asyncio.ensure_future(batches.ask(ONE, item)) for item in "ab"]
@@ -97,7 +97,7 @@ async def test_close_cancels_all_callers() -> None:
     assert [type(result) for result in results] == [asyncio.CancelledError] * 2
 
 
-async def test_unexpected_error_fails_all_callers_and_the_next_request_is_sent() -> None:
+async def test_an_unexpected_error_fails_all_callers_of_a_batched_request_but_not_later_requests() -> None:
     broker = Broker()
     batches = RequestBatches(broker.send, key=str)
     first = asyncio.ensure_future(batches.ask(ONE, "a"))

@@ -44,7 +44,7 @@ def answer(correlation_id: int, key: int = 0) -> bytes:
     return b"".join(encode_response(ApiKey.API_VERSIONS, 2, correlation_id, body))
 
 
-async def test_requests_carry_client_id_and_rising_correlation_ids(
+async def test_requests_of_a_connection_carry_the_client_id_and_increasing_correlation_ids(
     connection: Connection, peer: RecordingTransport
 ) -> None:
     versions(connection)
@@ -56,7 +56,7 @@ async def test_requests_carry_client_id_and_rising_correlation_ids(
     assert decode_request_header(bytes(peer.written[4:]))[0].correlation_id == 1
 
 
-async def test_pipelined_responses_go_to_the_requests_in_order(
+async def test_responses_to_pipelined_requests_are_matched_in_order(
     connection: Connection, peer: RecordingTransport
 ) -> None:
     asked = [versions(connection) for _ in range(3)]
@@ -67,7 +67,7 @@ async def test_pipelined_responses_go_to_the_requests_in_order(
     assert connection.in_flight == 0
 
 
-async def test_response_with_a_flexible_header_is_decoded(connection: Connection, peer: RecordingTransport) -> None:
+async def test_a_response_with_a_flexible_header_is_decoded(connection: Connection, peer: RecordingTransport) -> None:
     asked = connection.send(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(), LONG_S)
 
     feed(peer, b"".join(encode_response(ApiKey.DESCRIBE_CLUSTER, 1, 0, DescribeClusterResponse(cluster_id="c"))))
@@ -75,7 +75,7 @@ async def test_response_with_a_flexible_header_is_decoded(connection: Connection
     assert (await asked).cluster_id == "c"
 
 
-async def test_lost_connection_fails_all_requests_in_flight(connection: Connection, peer: RecordingTransport) -> None:
+async def test_a_lost_connection_fails_all_requests_in_flight(connection: Connection, peer: RecordingTransport) -> None:
     asked = [versions(connection) for _ in range(2)]
 
     connection.connection_lost(ConnectionResetError("reset by peer"))
@@ -88,19 +88,19 @@ async def test_lost_connection_fails_all_requests_in_flight(connection: Connecti
         versions(connection)
 
 
-async def test_response_with_an_unexpected_correlation_id_closes_the_connection(
+async def test_a_response_with_an_unexpected_correlation_id_closes_the_connection(
     connection: Connection, peer: RecordingTransport
 ) -> None:
     asked = versions(connection)
 
     feed(peer, answer(5))
 
-    with pytest.raises(ConnectionLost, match="correlation id 5 came, expected is 0"):
+    with pytest.raises(ConnectionLost, match="correlation id 5 came, but 0 was expected"):
         await asked
     assert peer.aborted
 
 
-async def test_response_without_a_request_closes_the_connection(
+async def test_a_response_without_a_request_in_flight_closes_the_connection(
     connection: Connection, peer: RecordingTransport
 ) -> None:
     feed(peer, answer(0))
@@ -108,7 +108,7 @@ async def test_response_without_a_request_closes_the_connection(
     assert peer.aborted
 
 
-async def test_malformed_response_closes_the_connection(connection: Connection, peer: RecordingTransport) -> None:
+async def test_a_malformed_response_closes_the_connection(connection: Connection, peer: RecordingTransport) -> None:
     asked = versions(connection)
 
     feed(peer, b"\0\0\0\x08" + bytes(4) + b"\0\0\xff\xff")
@@ -118,7 +118,7 @@ async def test_malformed_response_closes_the_connection(connection: Connection, 
     assert peer.aborted
 
 
-async def test_request_timeout_closes_the_connection(connection: Connection, peer: RecordingTransport) -> None:
+async def test_a_request_timeout_closes_the_connection(connection: Connection, peer: RecordingTransport) -> None:
     late, next_ = versions(connection, timeout_s=0.0), versions(connection)
 
     with pytest.raises(AnswerTimedOut, match="API_VERSIONS v2 within 0 s"):
@@ -128,7 +128,7 @@ async def test_request_timeout_closes_the_connection(connection: Connection, pee
     assert peer.aborted
 
 
-async def test_response_of_a_cancelled_request_is_skipped(connection: Connection, peer: RecordingTransport) -> None:
+async def test_the_response_of_a_cancelled_request_is_skipped(connection: Connection, peer: RecordingTransport) -> None:
     gone, waiting = versions(connection), versions(connection)
     gone.cancel()
 
@@ -137,7 +137,9 @@ async def test_response_of_a_cancelled_request_is_skipped(connection: Connection
     assert (await waiting).api_keys[0].api_key == 9
 
 
-async def test_close_fails_requests_in_flight(connection: Connection, peer: RecordingTransport) -> None:
+async def test_closing_a_connection_fails_its_requests_in_flight(
+    connection: Connection, peer: RecordingTransport
+) -> None:
     asked = versions(connection)
 
     connection.close()
@@ -158,7 +160,7 @@ class NetworkOnDemand:
 
 
 @pytest.mark.parametrize("steps_between", range(5))
-async def test_cancellation_while_the_connection_opens_is_kept(steps_between: int) -> None:
+async def test_cancelling_a_task_that_opens_a_connection_is_not_swallowed(steps_between: int) -> None:
     world = SimpleNamespace(network=NetworkOnDemand())
     opening = asyncio.create_task(Connection.open(cast(World, world), "b1", 9092, "7", LONG_S))
     await asyncio.sleep(0)
@@ -183,7 +185,9 @@ async def test_cancellation_while_the_connection_opens_is_kept(steps_between: in
         (OSError("[Errno 101] Network is unreachable"), False),
     ],
 )
-async def test_connection_refused_is_distinguished_from_other_connect_errors(error: OSError, is_refusal: bool) -> None:
+async def test_a_refused_connection_raises_another_error_than_other_connect_failures(
+    error: OSError, is_refusal: bool
+) -> None:
     class Network:
         async def connect(self, *_: object) -> Connection:
             raise error
@@ -195,7 +199,9 @@ async def test_connection_refused_is_distinguished_from_other_connect_errors(err
     assert isinstance(lost.value, ConnectionRefused) is is_refusal
 
 
-async def test_negotiated_version_is_used_for_later_requests(connection: Connection, peer: RecordingTransport) -> None:
+async def test_the_negotiated_api_version_is_used_for_later_requests_of_the_connection(
+    connection: Connection, peer: RecordingTransport
+) -> None:
     negotiating = asyncio.ensure_future(connection.negotiate(LONG_S))
     await asyncio.sleep(0)
     offer = ApiVersionsResponse(api_keys=[ApiVersion(ApiKey.DESCRIBE_CLUSTER, 0, 0)])
@@ -210,7 +216,7 @@ async def test_negotiated_version_is_used_for_later_requests(connection: Connect
     asked.cancel()
 
 
-async def test_cancelled_version_negotiation_closes_the_connection(
+async def test_a_cancelled_version_negotiation_closes_the_connection(
     connection: Connection, peer: RecordingTransport
 ) -> None:
     negotiating = asyncio.ensure_future(connection.negotiate(LONG_S))
@@ -222,7 +228,7 @@ async def test_cancelled_version_negotiation_closes_the_connection(
     assert connection.closed
 
 
-async def test_broker_that_rejects_api_versions_twice_is_disconnected(
+async def test_a_broker_that_rejects_api_versions_twice_is_disconnected(
     connection: Connection, peer: RecordingTransport
 ) -> None:
     negotiating = asyncio.ensure_future(connection.negotiate(LONG_S))

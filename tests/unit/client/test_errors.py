@@ -23,21 +23,21 @@ FOUND_AGAIN = {"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NOT_CONTROLLER"}
 OURS = {"BROKER_NOT_AVAILABLE", "UNKNOWN_SERVER_ERROR"}
 
 
-def test_retriable_error_codes_are_kafkas_plus_two() -> None:
+def test_the_client_retries_kafkas_retriable_error_codes_and_two_more() -> None:
     assert {code.name for code in ErrorCode if recovery(code).retriable} == RETRIABLE | OURS
 
 
-def test_metadata_is_refreshed_for_the_same_codes_as_in_kafkas_clients() -> None:
+def test_the_client_refreshes_metadata_for_the_same_error_codes_as_kafkas_clients() -> None:
     refreshed = {code.name for code in ErrorCode if recovery(code).refresh_metadata}
 
     assert refreshed == INVALID_METADATA | FOUND_AGAIN | OURS
 
 
-def test_every_code_that_refreshes_metadata_is_retriable() -> None:
+def test_every_error_code_that_refreshes_metadata_is_retriable() -> None:
     assert all(r.retriable for r in RECOVERY.values())
 
 
-def test_retriable_code_is_returned_as_text_and_any_other_raises_request_refused() -> None:
+def test_a_retriable_error_code_is_returned_as_text_and_any_other_raises_request_refused() -> None:
     assert retriable_or_raise("orders-0", ErrorCode.REQUEST_TIMED_OUT) == "orders-0: REQUEST_TIMED_OUT"
     with pytest.raises(
         RequestRefused, match="orders-0: the broker refused the request with TOPIC_AUTHORIZATION_FAILED"
@@ -45,7 +45,7 @@ def test_retriable_code_is_returned_as_text_and_any_other_raises_request_refused
         retriable_or_raise("orders-0", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def test_unknown_error_code_is_named_by_its_number() -> None:
+def test_an_unknown_error_code_is_printed_as_its_number() -> None:
     assert code_name(999) == "error code 999"
     with pytest.raises(RequestRefused, match="error code 999"):
         retriable_or_raise("orders-0", 999)

@@ -122,14 +122,14 @@ class Room:
         return found
 
 
-def test_a_member_that_needs_an_id_joins_with_the_one_it_was_given() -> None:
+def test_a_group_member_without_an_id_joins_again_with_the_id_from_the_coordinator() -> None:
     room = Room(JoinGroup=[ErrorCode.MEMBER_ID_REQUIRED])
     assert room.join() == (P0, P1, P2)
     assert room.coordinators.joined == ["", "m1"]
     assert room.member.membership[:2] == (5, "m1")
 
 
-def test_the_leader_assigns_static_members_first() -> None:
+def test_the_group_leader_orders_static_members_before_dynamic_members_in_assignments() -> None:
     room = Room()
     room.coordinators.others = [
         JoinGroupResponseMember("a0", None, METADATA), JoinGroupResponseMember("z9", "static", METADATA)
@@ -150,7 +150,9 @@ AGAIN = {
 
 
 @pytest.mark.parametrize(("errors", "joined"), AGAIN.values(), ids=AGAIN)
-def test_errors_after_which_it_joins_again(errors: dict[str, list[int]], joined: list[str]) -> None:
+def test_a_group_member_joins_again_after_a_retriable_join_or_sync_error(
+    errors: dict[str, list[int]], joined: list[str]
+) -> None:
     room = Room(**errors)
     assert room.join() == (P0, P1, P2)
     assert room.coordinators.joined == joined
@@ -159,14 +161,14 @@ def test_errors_after_which_it_joins_again(errors: dict[str, list[int]], joined:
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.FENCED_INSTANCE_ID,
                                   ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ErrorCode.GROUP_MAX_SIZE_REACHED])  # fmt: skip
-def test_errors_that_end_it(code: ErrorCode) -> None:
+def test_a_group_member_fails_with_the_error_name_after_a_fatal_join_or_sync_error(code: ErrorCode) -> None:
     with pytest.raises(RequestRefused, match=code.name):
         Room(JoinGroup=[code]).join()
     with pytest.raises(RequestRefused, match=code.name):
         Room(SyncGroup=[code]).join()
 
 
-def test_a_coordinator_that_moved_is_looked_up_again() -> None:
+def test_a_group_member_looks_its_coordinator_up_again_after_not_coordinator() -> None:
     room = Room()
     room.join()
     room.coordinators.at = TWO
@@ -181,7 +183,7 @@ def _lost(address: Address, _message: Any) -> Any:
     raise ConnectionLost(f"{address} is gone")
 
 
-def test_heartbeats() -> None:
+def test_a_group_members_heartbeat_reports_rebalances_lost_membership_and_refusals() -> None:
     room = Room(Heartbeat=[ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND])
     room.join()
     assert room.run(room.member.heartbeat(room.backoff())) is Heartbeat.REBALANCE
@@ -193,7 +195,7 @@ def test_heartbeats() -> None:
         room.run(room.member.heartbeat(room.backoff()))
 
 
-def test_commits() -> None:
+def test_a_group_member_retries_a_timed_out_commit_and_reports_lost_membership() -> None:
     codes = [
         ErrorCode.REQUEST_TIMED_OUT, 0, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
@@ -211,7 +213,7 @@ def test_commits() -> None:
         room.run(room.member.commit({P0: 7}, room.backoff()))
 
 
-def test_dynamic_members_leave_and_static_ones_stay() -> None:
+def test_leaving_a_group_sends_leave_group_for_dynamic_members_but_not_for_static_members() -> None:
     dynamic, static = Room(), Room()
     static.member = GroupMember(static.brokers.cluster, MemberSettings("g", ("orders",), "one"))
     for room in (dynamic, static):
@@ -220,7 +222,7 @@ def test_dynamic_members_leave_and_static_ones_stay() -> None:
     assert (dynamic.coordinators.left, static.coordinators.left) == (["m1"], [])
 
 
-def test_only_the_leader_notices_new_partitions() -> None:
+def test_only_the_group_leader_rejoins_when_a_topic_gets_new_partitions() -> None:
     room = Room()
     assert not room.run(room.member.has_partition_change(room.backoff()))
     room.join()
@@ -238,7 +240,7 @@ def tp(*names: str) -> list[TopicPartition]:
     return [TopicPartition(name[:2], int(name[3:])) for name in names]
 
 
-def test_ranges() -> None:
+def test_the_range_assignor_distributes_partitions_like_kafkas() -> None:
     both = {"c0": ("t0", "t1"), "c1": ("t0", "t1")}
     assert assign_ranges(both, {"t0": 3, "t1": 3}) == {
         "c0": tp("t0p0", "t0p1", "t1p0", "t1p1"), "c1": tp("t0p2", "t1p2")
@@ -249,7 +251,7 @@ def test_ranges() -> None:
     assert assign_ranges(both, {"t2": 1}) == {"c0": [], "c1": []}
 
 
-def test_turns() -> None:
+def test_the_round_robin_assignor_distributes_partitions_like_kafkas() -> None:
     both = {"c0": ("t0", "t1"), "c1": ("t0", "t1")}
     assert assign_in_turns(both, {"t0": 3, "t1": 3}) == {
         "c0": tp("t0p0", "t0p2", "t1p1"), "c1": tp("t0p1", "t1p0", "t1p2")
@@ -264,5 +266,5 @@ HASHES = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107, b"": 2756
 
 
 @pytest.mark.parametrize(("key", "value"), HASHES.items(), ids=map(str, HASHES))
-def test_murmur2_is_that_of_kafka(key: bytes, value: int) -> None:
+def test_the_murmur2_hash_of_a_key_equals_kafkas(key: bytes, value: int) -> None:
     assert murmur2(key) == value & 0xFFFF_FFFF

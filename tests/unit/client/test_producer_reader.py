@@ -157,7 +157,7 @@ def numbers(count: int) -> list[bytes | None]:
     return [b"%d" % number for number in range(count)]
 
 
-def test_records_are_sent_in_order_with_consecutive_sequences() -> None:
+def test_the_producer_sends_records_in_order_with_consecutive_sequence_numbers() -> None:
     async def body(client: Client) -> None:
         leader = Leader(client)
         producer = await send(client, 100, max_batch_bytes=300)
@@ -172,7 +172,7 @@ def test_records_are_sent_in_order_with_consecutive_sequences() -> None:
     play(body)
 
 
-def test_retries_keep_the_order_and_the_sequence() -> None:
+def test_producer_retries_keep_record_order_and_sequence_numbers() -> None:
     async def body(client: Client) -> None:
         codes: list[int | Exception] = [
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -188,7 +188,7 @@ def test_retries_keep_the_order_and_the_sequence() -> None:
     play(body)
 
 
-def test_a_duplicate_is_a_success() -> None:
+def test_the_producer_treats_duplicate_sequence_number_as_success() -> None:
     async def body(client: Client) -> None:
         leader = Leader(client, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
         await send(client, 3)
@@ -198,7 +198,7 @@ def test_a_duplicate_is_a_success() -> None:
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
-def test_a_batch_that_is_too_large_is_split(is_idempotent: bool) -> None:
+def test_the_producer_splits_a_batch_refused_with_message_too_large(is_idempotent: bool) -> None:
     async def body(client: Client) -> None:
         leader = Leader(client, max_records=3)
         producer = await send(client, 10, is_idempotent=is_idempotent)
@@ -210,7 +210,7 @@ def test_a_batch_that_is_too_large_is_split(is_idempotent: bool) -> None:
     play(body)
 
 
-def test_records_that_come_after_a_split_have_sequences_of_their_own() -> None:
+def test_records_sent_after_a_split_batch_get_new_sequence_numbers() -> None:
     async def body(client: Client) -> None:
         leader = Leader(client, max_records=3)
         producer = Producer(client, ProducerSettings(timeout_s=10))  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ def test_records_that_come_after_a_split_have_sequences_of_their_own() -> None:
     play(body)
 
 
-def test_a_leader_that_moved_is_looked_up_again() -> None:
+def test_the_producer_looks_the_leader_up_again_after_a_leader_change() -> None:
     async def body(client: Client) -> None:
         leader = Leader(client)
 
@@ -244,7 +244,7 @@ def test_a_leader_that_moved_is_looked_up_again() -> None:
     play(body)
 
 
-def test_a_leader_gets_one_request_at_a_time() -> None:
+def test_the_producer_sends_one_request_at_a_time_to_each_leader() -> None:
     async def body(client: Client) -> None:
         leader = Leader(client)
         producer = Producer(client, ProducerSettings(timeout_s=10))  # type: ignore[arg-type]
@@ -260,7 +260,7 @@ def test_a_leader_gets_one_request_at_a_time() -> None:
     play(body)
 
 
-def test_a_refused_record_is_named() -> None:
+def test_the_producers_error_names_the_record_that_the_broker_refused() -> None:
     async def body(client: Client) -> None:
         Leader(client, ErrorCode.INVALID_RECORD)
         with pytest.raises(
@@ -277,7 +277,7 @@ def test_a_refused_record_is_named() -> None:
     play(body)
 
 
-def test_a_partition_that_takes_nothing_ends_the_sending() -> None:
+def test_the_producer_fails_with_the_last_error_if_a_partition_accepts_nothing_in_time() -> None:
     async def body(client: Client) -> None:
         Leader(client, *[ErrorCode.NOT_ENOUGH_REPLICAS] * 1_000)
         with pytest.raises(Unreachable, match=r"writing to orders-0: no attempt succeeded within 10 s.*NOT_ENOUGH"):
@@ -286,7 +286,7 @@ def test_a_partition_that_takes_nothing_ends_the_sending() -> None:
     play(body)
 
 
-def test_without_acks_a_closed_connection_is_an_error() -> None:
+def test_a_producer_with_acks_0_fails_when_the_connection_closes() -> None:
     async def body(client: Client) -> None:
         await send(client, 3, acks=NO_ACKS, is_idempotent=False)
         assert [m.acks for m in client.told] == [0]
@@ -341,7 +341,7 @@ async def read(client: Client, position: int, gaps: list[Gap] | None = None, **l
         await reader.close()
 
 
-def test_a_fetch_moves_the_position_behind_the_batch() -> None:
+def test_a_fetch_moves_the_readers_position_to_the_end_of_the_batch() -> None:
     async def body(client: Client) -> None:
         Log(client)
         found = await read(client, 3)
@@ -358,7 +358,7 @@ def test_a_fetch_moves_the_position_behind_the_batch() -> None:
     play(body)
 
 
-def test_retriable_errors_are_retried_and_others_are_raised() -> None:
+def test_the_reader_retries_retriable_fetch_errors_and_raises_others() -> None:
     async def body(client: Client) -> None:
         log = Log(client, ErrorCode.NOT_LEADER_OR_FOLLOWER, ConnectionLost("gone"), ErrorCode.FENCED_LEADER_EPOCH)
         assert (await read(client, 0)).next_position == 10
@@ -373,7 +373,7 @@ def test_retriable_errors_are_retried_and_others_are_raised() -> None:
     play(body)
 
 
-def test_deleted_records_are_a_gap() -> None:
+def test_the_reader_reports_deleted_records_as_a_gap_and_continues_after_the_gap() -> None:
     async def body(client: Client) -> None:
         Log(client, start=100)
         gaps: list[Gap] = []
@@ -386,19 +386,19 @@ def test_deleted_records_are_a_gap() -> None:
     play(body)
 
 
-def test_what_is_no_batch_is_refused() -> None:
+def test_the_reader_raises_corrupt_records_for_bytes_that_are_no_record_batch() -> None:
     async def body(client: Client) -> None:
         Log(client).batch = bytes(100)
-        with pytest.raises(CorruptRecords, match="orders-0, answer to a fetch from offset 3"):
+        with pytest.raises(CorruptRecords, match="orders-0: the answer to a fetch from offset 3"):
             await read(client, 3)
         Log(client).batch = b"\0" * 10
-        with pytest.raises(CorruptRecords, match="10 bytes and no whole batch"):
+        with pytest.raises(CorruptRecords, match="10 bytes, but no complete batch"):
             await read(client, 3)
 
     play(body)
 
 
-def test_no_more_is_fetched_than_is_taken() -> None:
+def test_the_reader_stops_fetching_while_its_queue_is_full() -> None:
     async def body(client: Client) -> None:
         log = Log(client)
         reader = LogReader(client, {P0: 10}, LIMITS, 10, lambda _gap: None)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ def answer(correlation_id: int) -> bytes:
 
 
 class TestProtocol:
-    def test_request_carries_correlation_id_and_client_id(self) -> None:
+    def test_an_encoded_request_carries_correlation_id_and_client_id(self) -> None:
         protocol: ClientProtocol[InFlight] = ClientProtocol("b1:9092", "me")
 
         frames = [b"".join(protocol.send(InFlight(FETCH, 4), FetchRequest()))[4:] for _ in range(2)]
@@ -41,27 +41,27 @@ class TestProtocol:
         assert [protocol.match(answer(n)) for n in range(3)] == sent
         assert len(protocol) == 0
 
-    def test_response_with_an_unexpected_correlation_id_raises_connection_lost(self) -> None:
+    def test_a_response_with_an_unexpected_correlation_id_raises_connection_lost(self) -> None:
         protocol, _ = protocol_with(2)
 
-        with pytest.raises(ConnectionLost, match="b1:9092: a response with correlation id 1 came, expected is 0"):
+        with pytest.raises(ConnectionLost, match="b1:9092: a response with correlation id 1 came, but 0 was expected"):
             protocol.match(answer(1))
 
     @pytest.mark.parametrize("frame", [b"\0", answer(0)])
-    def test_bytes_without_a_request_in_flight_raise_connection_lost(self, frame: bytes) -> None:
+    def test_received_bytes_without_a_request_in_flight_raise_connection_lost(self, frame: bytes) -> None:
         protocol, _ = protocol_with(0)
 
         with pytest.raises(ConnectionLost, match="bytes came, but no request is waiting for one"):
             protocol.match(frame)
 
-    def test_malformed_response_raises_an_error_that_names_its_request(self) -> None:
+    def test_a_malformed_response_raises_an_error_that_names_its_request(self) -> None:
         protocol, _ = protocol_with(1)
         frame = answer(0)[:-1]
 
         with pytest.raises(ConnectionLost, match="b1:9092: cannot decode the response to API_VERSIONS v0"):
             protocol.decode(protocol.match(frame), frame)
 
-    def test_end_returns_the_requests_without_a_response(self) -> None:
+    def test_the_end_of_a_connection_returns_the_requests_without_a_response(self) -> None:
         protocol, sent = protocol_with(2)
 
         assert list(protocol.end()) == sent
@@ -91,14 +91,14 @@ class TestVersions:
         assert versions == [3]
         assert agreed.agreed_version(Request(FETCH, FetchRequest())) == 12
 
-    def test_api_versions_is_repeated_in_version_0_for_an_old_broker(self) -> None:
+    def test_the_api_versions_request_is_repeated_in_version_0_for_an_old_broker(self) -> None:
         assert handshake(REFUSAL, OFFER)[0] == [3, 0]
 
-    def test_broker_that_rejects_api_versions_version_0_raises_connection_lost(self) -> None:
+    def test_a_broker_that_rejects_api_versions_version_0_raises_connection_lost(self) -> None:
         with pytest.raises(ConnectionLost, match="refused ApiVersions with UNSUPPORTED_VERSION"):
             handshake(REFUSAL, REFUSAL)
 
-    def test_negotiated_version_stays_within_the_bounds_of_the_request(self) -> None:
+    def test_the_negotiated_api_version_stays_within_the_version_range_of_the_request(self) -> None:
         _, agreed = handshake(OFFER)
 
         assert agreed.agreed_version(Request(FETCH, FetchRequest(), newest=11)) == 11
@@ -107,11 +107,11 @@ class TestVersions:
         ):
             agreed.agreed_version(Request(FETCH, FetchRequest(), oldest=13))
 
-    def test_api_that_the_broker_does_not_offer_raises_unsupported_version(self) -> None:
+    def test_a_request_of_an_api_that_the_broker_does_not_offer_raises_unsupported_version(self) -> None:
         with pytest.raises(UnsupportedVersion, match="b1:9092 does not offer the API Metadata"):
             handshake(OFFER)[1].agreed_version(Request(ApiKey.METADATA, ApiVersionsRequest()))
 
-    def test_message_is_built_for_the_negotiated_version(self) -> None:
+    def test_a_request_message_is_built_for_the_negotiated_version(self) -> None:
         build: Callable[[int], FetchRequest] = lambda version: FetchRequest(min_bytes=version)  # noqa: E731
 
         assert Request(FETCH, build).body(7) == FetchRequest(min_bytes=7)

@@ -82,7 +82,7 @@ def lost(address: Address) -> ConnectionLost:
 
 
 class TestMetadata:
-    def test_metadata_comes_from_the_first_bootstrap_server_that_answers(self) -> None:
+    def test_the_client_reads_metadata_from_the_first_bootstrap_server_that_answers(self) -> None:
         def answer(address: Address, _: Any) -> MetadataResponse:
             if address == ONE:
                 raise lost(address)
@@ -95,7 +95,7 @@ class TestMetadata:
         assert brokers.cluster.addresses() == [TWO, ONE, THREE]
         assert (brokers.cluster.controller, brokers.cluster.brokers[BrokerId(3)]) == (3, THREE)
 
-    def test_metadata_refresh_is_retriable_when_no_broker_answers(self) -> None:
+    def test_a_metadata_refresh_raises_a_retriable_error_when_no_broker_answers(self) -> None:
         def answer(address: Address, _: Any) -> MetadataResponse:
             raise lost(address)
 
@@ -104,7 +104,7 @@ class TestMetadata:
         with pytest.raises(RetriableError, match="no connection to one:1; no connection to two:2"):
             brokers.run(brokers.cluster.refresh(None))
 
-    def test_retries_end_with_unreachable_and_the_last_cause(self) -> None:
+    def test_client_retries_end_with_an_unreachable_error_that_contains_the_last_cause(self) -> None:
         def answer(address: Address, _: Any) -> MetadataResponse:
             raise lost(address)
 
@@ -115,7 +115,7 @@ class TestMetadata:
             brokers.run(retried("metadata", attempt, brokers.backoff(5)))
         assert 4 < brokers.now_s <= 5
 
-    def test_lost_broker_is_removed_as_cached_leader(self) -> None:
+    def test_a_broker_with_a_lost_connection_is_removed_from_the_cached_leaders(self) -> None:
         brokers = Brokers(lambda a, m: metadata(leader=2))
         assert brokers.run(brokers.cluster.leader(ORDERS)) == TWO
 
@@ -124,14 +124,14 @@ class TestMetadata:
 
         assert brokers.run(brokers.cluster.leader(ORDERS)) == THREE
 
-    def test_cached_leader_is_used_without_a_metadata_request(self) -> None:
+    def test_a_cached_leader_is_used_without_a_metadata_request(self) -> None:
         brokers = Brokers(lambda a, m: metadata())
         brokers.run(brokers.cluster.leader(ORDERS))
         brokers.run(brokers.cluster.leader(ORDERS))
 
         assert len(brokers.asked) == 1
 
-    def test_partition_without_a_leader_raises_a_retriable_error(self) -> None:
+    def test_looking_up_a_partition_without_a_leader_raises_a_retriable_error(self) -> None:
         brokers = Brokers(lambda a, m: metadata(leader=-1))
 
         with pytest.raises(RetriableError, match="orders-0 has no leader"):
@@ -147,7 +147,7 @@ class TestTopicsThatGo:
         ],
         ids=["deleted", "created again"],
     )
-    def test_topic_is_gone_after_brokers_report_it_missing_for_two_seconds(
+    def test_a_topic_counts_as_deleted_after_brokers_report_unknown_topic_for_two_seconds(
         self, answer: MetadataResponse, reason: str
     ) -> None:
         brokers = Brokers(lambda a, m: answer)
@@ -159,7 +159,7 @@ class TestTopicsThatGo:
         assert MIN_ABSENCE_S <= brokers.now_s < 5
         assert set(brokers.asked) == {ONE, TWO, THREE}
 
-    def test_topic_that_one_broker_knows_is_not_gone(self) -> None:
+    def test_a_topic_that_at_least_one_broker_knows_does_not_count_as_deleted(self) -> None:
         def answer(address: Address, _: Any) -> MetadataResponse:
             return metadata(leader=2) if address == THREE else metadata(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -167,7 +167,7 @@ class TestTopicsThatGo:
 
         assert brokers.run(retried("x", lambda: brokers.cluster.leader(ORDERS), brokers.backoff())) == TWO
 
-    def test_recreated_topic_is_accepted_when_no_topic_id_is_expected(self) -> None:
+    def test_a_recreated_topic_is_accepted_when_the_caller_expects_no_topic_id(self) -> None:
         brokers = Brokers(lambda a, m: metadata(topic_id=NEW_ID))
 
         assert brokers.run(brokers.cluster.leader(ORDERS)) == ONE
@@ -179,7 +179,7 @@ def offsets(code: ErrorCode = ErrorCode.NONE, offset: int = 5) -> ListOffsetsRes
 
 
 class TestOffsets:
-    def test_leader_is_looked_up_again_after_not_leader_or_follower(self) -> None:
+    def test_the_leader_is_looked_up_again_after_not_leader_or_follower(self) -> None:
         leader = 1
 
         def answer(address: Address, message: Any) -> Any:
@@ -196,7 +196,7 @@ class TestOffsets:
         assert brokers.run(list_offsets(brokers.cluster, {ORDERS: LATEST}, brokers.backoff())) == {ORDERS: 5}
         assert brokers.asked[-1] == TWO
 
-    def test_leaders_of_many_partitions_take_few_metadata_requests(self) -> None:
+    def test_looking_up_leaders_of_many_partitions_takes_few_metadata_requests(self) -> None:
         brokers = Brokers(lambda a, m: metadata(leader=-1))
         many = {TopicPartition("orders", n): LATEST for n in range(100)}
 
@@ -208,13 +208,13 @@ class TestOffsets:
 class TestFetch:
     LIMITS = FetchLimits(max_bytes=100, max_wait_ms=10)
 
-    def test_topic_with_an_id_is_fetched_above_version_12(self) -> None:
+    def test_a_topic_with_a_topic_id_is_fetched_with_fetch_versions_above_12(self) -> None:
         request = fetch_request(ORDERS, OLD_ID, 5, self.LIMITS)
 
         assert request.newest > 12
         assert fetch_request(ORDERS, None, 5, self.LIMITS).newest == 12
 
-    def test_fetch_response_with_another_topic_id_raises_a_retriable_error(self) -> None:
+    def test_a_fetch_response_with_another_topic_id_raises_a_retriable_error(self) -> None:
         data = FetchResponsePartitionData(partition_index=0)
         theirs = FetchResponse(responses=[FetchableTopicResponse(topic_id=NEW_ID, partitions=[data])])
 
@@ -224,7 +224,7 @@ class TestFetch:
 
 
 class TestCoordinators:
-    def test_find_coordinator_carries_one_key_below_version_4_and_a_list_from_it_on(self) -> None:
+    def test_find_coordinator_requests_carry_one_key_before_version_4_and_a_list_afterwards(self) -> None:
         request = find_coordinator_request(CoordinatorType.GROUP, "g")
 
         assert request.body(3).key == "g"  # type: ignore[attr-defined]
@@ -233,13 +233,13 @@ class TestCoordinators:
     def test_find_coordinator_for_transactions_needs_version_1(self) -> None:
         assert find_coordinator_request(CoordinatorType.TRANSACTION, "t").oldest == 1
 
-    def test_coordinator_is_read_from_old_and_new_response_layouts(self) -> None:
+    def test_the_coordinator_is_read_from_old_and_new_find_coordinator_responses(self) -> None:
         old = FindCoordinatorResponse(node_id=2, host="two", port=2)
         new = FindCoordinatorResponse(coordinators=[Coordinator("g", 2, "two", 2)])
 
         assert coordinator_of(old, "g") == coordinator_of(new, "g") == TWO
 
-    def test_coordinator_is_looked_up_at_the_next_broker_when_one_does_not_answer(self) -> None:
+    def test_the_coordinator_is_looked_up_at_the_next_broker_when_a_broker_does_not_answer(self) -> None:
         def answer(address: Address, _: Any) -> FindCoordinatorResponse:
             if address == ONE:
                 raise lost(address)
@@ -250,14 +250,14 @@ class TestCoordinators:
         assert brokers.run(coordinator(brokers.cluster, CoordinatorType.GROUP, "g")) == THREE
         assert brokers.asked == [ONE, TWO]
 
-    def test_coordinator_not_available_raises_a_retriable_error(self) -> None:
+    def test_a_coordinator_not_available_response_raises_a_retriable_error(self) -> None:
         answer = FindCoordinatorResponse(coordinators=[Coordinator("g", error_code=15)])
 
         with pytest.raises(RetriableError, match="coordinator of g: COORDINATOR_NOT_AVAILABLE"):
             coordinator_of(answer, "g")
 
 
-def test_bootstrap_addresses_are_parsed_and_bad_ones_raise_value_error() -> None:
+def test_bootstrap_addresses_are_parsed_and_malformed_addresses_raise_value_error() -> None:
     assert parse_addresses("a:1, [::1]:2, a:1,") == (Address("a", 1), Address("::1", 2))
     for wrong in ("a", "a:x", ":1", "a:70000", "", ","):
         with pytest.raises(ValueError, match="HOST:PORT"):

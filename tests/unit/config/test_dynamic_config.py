@@ -21,25 +21,25 @@ def refusal(configs: Mapping[str, str], *, per_broker: bool = True) -> str:
     return str(refused.value)
 
 
-def test_the_number_of_dynamic_keys_equals_kafkas() -> None:
+def test_the_number_of_dynamic_config_keys_equals_kafkas() -> None:
     assert len([key for key in DYNAMIC_KEYS if not key.startswith("klamm.")]) == 89
     assert is_dynamic("log.retention.ms")
     assert is_dynamic("a.plugins.own.key")
     assert not any(map(is_dynamic, ("log.retention.hours", "broker.id", "log.message.format.version")))
 
 
-def test_synonyms_of_a_key_are_listed_strongest_first() -> None:
+def test_synonyms_of_a_config_key_are_listed_in_descending_precedence() -> None:
     assert synonyms("log.retention.hours") == ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
     assert synonyms("listener.name.a.max.connections") == ("listener.name.a.max.connections", "max.connections")
 
 
-def test_listener_keys_are_per_broker_configs() -> None:
+def test_config_keys_with_a_listener_prefix_are_per_broker_configs() -> None:
     assert is_per_broker("advertised.listeners")
     assert is_per_broker("listener.name.a.ssl.keystore.type")
     assert not is_per_broker("listener.name.a.max.connections")
 
 
-def test_a_brokers_dynamic_config_overrides_the_clusters_and_that_the_file() -> None:
+def test_dynamic_broker_configs_override_cluster_defaults_and_these_override_the_file() -> None:
     config = dynamic(message_max_bytes="1")
     config.apply({"message.max.bytes": "2", "min.insync.replicas": "2"}, {"message.max.bytes": "3"})
 
@@ -50,14 +50,14 @@ def test_a_brokers_dynamic_config_overrides_the_clusters_and_that_the_file() -> 
     assert (config.current.message_max_bytes, config.current.min_insync_replicas) == (2, 1)
 
 
-def test_a_dynamic_config_overrides_its_synonym_in_the_file() -> None:
+def test_a_dynamic_config_overrides_its_synonym_in_the_config_file() -> None:
     config = dynamic(log_retention_hours="5")
     config.apply({}, {"log.retention.ms": "7"})
 
     assert "log.retention.hours" not in config.current.given
 
 
-def test_on_change_is_called_once_per_change_of_dynamic_configs() -> None:
+def test_the_change_callback_is_called_once_per_change_of_dynamic_configs() -> None:
     heard: list[tuple[NodeConfig, NodeConfig]] = []
     config = dynamic()
     config.on_change = lambda before, now: heard.append((before, now))
@@ -74,7 +74,7 @@ def test_invalid_dynamic_configs_in_zookeeper_are_ignored() -> None:
     assert (dict(config.cluster), dict(config.broker)) == ({}, {"num.io.threads": "9"})
 
 
-def test_contradicting_dynamic_configs_in_zookeeper_change_nothing() -> None:
+def test_contradictory_dynamic_configs_in_zookeeper_change_nothing() -> None:
     config = dynamic()
     config.apply({}, {"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"})
 
@@ -111,7 +111,7 @@ def test_a_valid_dynamic_config_is_accepted() -> None:
     config.check({"advertised.listeners": "PLAINTEXT://h:1"}, per_broker=True)
 
 
-def test_the_given_entries_reflect_later_dynamic_changes() -> None:
+def test_the_explicitly_set_configs_include_later_dynamic_changes() -> None:
     config = dynamic(message_max_bytes="1")
     given = config.given
     config.apply({"min.insync.replicas": "2"}, {"message.max.bytes": "3"})

@@ -1,9 +1,14 @@
 """server.properties becomes a frozen NodeConfig, or one sentence that names the wrong line."""
 
+from dataclasses import fields
+
 import pytest
 
 from klamm.config.broker_keys import BROKER_KEYS, parse_value
+from klamm.config.dynamic_keys import QUOTA_KEYS
+from klamm.config.meanings import BROKER_MEANINGS
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
+from klamm.config.topic_config import TopicConfig
 from klamm.model.brokers import Endpoint, SecurityProtocol
 
 
@@ -17,7 +22,7 @@ def refusal(text: str) -> str:
     return str(refused.value)
 
 
-def test_unset_keys_take_kafkas_defaults() -> None:
+def test_unset_config_keys_take_kafkas_defaults() -> None:
     config = read("")
 
     assert config.broker_id == -1
@@ -29,20 +34,33 @@ def test_unset_keys_take_kafkas_defaults() -> None:
     assert config.warnings == ()
 
 
-def test_controller_only_brokers_are_parsed() -> None:
+def test_the_config_klamm_controller_only_brokers_is_parsed_as_broker_ids() -> None:
     assert read("").klamm_controller_only_brokers == frozenset()
     assert read("klamm.controller.only.brokers=100, 101").klamm_controller_only_brokers == {100, 101}
     assert "'x' is no broker.id" in refusal("klamm.controller.only.brokers=x")
 
 
-def test_every_default_of_the_key_table_is_a_valid_value_of_its_type() -> None:
+def test_every_default_in_the_table_of_config_keys_is_valid_for_its_type() -> None:
     assert len(BROKER_KEYS) > 300
     for key in BROKER_KEYS.values():
         if key.default is not None:
             parse_value(key, key.default)
 
 
-def test_custom_listener_names_are_parsed_with_their_protocols() -> None:
+def test_every_broker_config_that_a_node_uses_has_a_meaning() -> None:
+    used = {field.name.replace("_", ".") for field in fields(NodeConfig)} & BROKER_KEYS.keys()
+
+    assert not used - BROKER_MEANINGS.keys()
+    assert not BROKER_MEANINGS.keys() - BROKER_KEYS.keys() - QUOTA_KEYS.keys()
+
+
+def test_every_config_of_klamms_own_is_a_field_of_the_node_or_topic_config() -> None:
+    parsed = {field.name.replace("_", ".") for kind in (NodeConfig, TopicConfig) for field in fields(kind)}
+
+    assert not {name for name in BROKER_KEYS if name.startswith("klamm.")} - parsed
+
+
+def test_custom_listener_names_are_parsed_with_their_security_protocols() -> None:
     config = read(
         "listeners=CLIENT://:9092,REPL://[::1]:9093\n"
         "advertised.listeners=client://h1:19092,REPL://h1:9093\n"
@@ -61,11 +79,11 @@ def test_zookeeper_connect_is_split_into_hosts_and_chroot() -> None:
     assert (config.zookeeper_hosts, config.zookeeper_chroot) == ("z1:2181,z2:2182", "/kafka/a")
 
 
-def test_the_last_line_of_a_repeated_key_counts() -> None:
+def test_the_last_line_of_a_repeated_config_key_is_used() -> None:
     assert read("broker.id=1\nbroker.id=2").broker_id == 2
 
 
-def test_an_unknown_key_gives_a_warning_with_the_nearest_known_key() -> None:
+def test_an_unknown_config_key_logs_a_warning_with_the_nearest_known_key() -> None:
     (warning,) = read("log.retention.minuts=3\nlistener.name.plaintext.max.connections=3").warnings
 
     assert "server.properties, line 2: log.retention.minuts" in warning
@@ -119,7 +137,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "expected"), REFUSED.values(), ids=REFUSED)
-def test_an_invalid_entry_is_refused_with_what_to_write(text: str, expected: str) -> None:
+def test_an_invalid_config_value_is_refused_with_the_allowed_values(text: str, expected: str) -> None:
     message = refusal(text)
 
     assert message.startswith("server.properties")
@@ -131,7 +149,7 @@ def test_a_config_without_zookeeper_connect_is_refused() -> None:
         parse_node_config(b"broker.id=1", "server.properties")
 
 
-def test_command_line_overrides_win_over_the_file() -> None:
+def test_command_line_overrides_take_precedence_over_the_config_file() -> None:
     config = parse_node_config(b"zookeeper.connect=z:1\nbroker.id=1", "x", {"broker.id": "7"})
 
     assert config.broker_id == 7

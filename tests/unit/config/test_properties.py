@@ -25,15 +25,15 @@ CASES = {
 
 
 @pytest.mark.parametrize(("content", "expected"), CASES.values(), ids=CASES)
-def test_properties_are_parsed_as_java_does(content: bytes, expected: list[tuple[str, str]]) -> None:
+def test_properties_files_are_parsed_as_by_java(content: bytes, expected: list[tuple[str, str]]) -> None:
     assert [(p.key, p.value) for p in parse_properties(content)] == expected
 
 
-def test_an_entry_over_several_lines_has_the_number_of_its_first() -> None:
+def test_a_property_that_spans_several_lines_has_the_line_number_of_its_first_line() -> None:
     assert [p.line for p in parse_properties(b"# top\n\na=1\\\n  2\nb=3")] == [3, 5]
 
 
-def test_an_invalid_escape_is_refused_with_its_line() -> None:
+def test_an_invalid_escape_in_a_properties_file_is_refused_with_its_line_number() -> None:
     with pytest.raises(BadProperties) as refusal:
         parse_properties(b"a=1\nb=\\u12x4")
 

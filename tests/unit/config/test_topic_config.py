@@ -14,7 +14,7 @@ from klamm.config.topic_config import (
 )
 
 
-def test_every_key_of_the_table_is_a_topic_config_field_with_a_valid_default() -> None:
+def test_every_topic_config_key_has_a_field_and_a_valid_default() -> None:
     config = TopicConfig.parse()
 
     assert {key.field for key in TOPIC_KEYS.values()} == set(TopicConfig.__slots__)
@@ -23,7 +23,7 @@ def test_every_key_of_the_table_is_a_topic_config_field_with_a_valid_default() -
     assert (config.is_deleted, config.is_compacted, config.uses_log_append_time) == (True, False, False)
 
 
-def test_topic_overrides_win_over_broker_settings_and_finer_units_over_coarser() -> None:
+def test_topic_configs_override_broker_configs_and_finer_time_units_override_coarser_units() -> None:
     broker = {"log.retention.hours": "2", "log.retention.minutes": "7", "message.max.bytes": "5000"}
 
     assert TopicConfig.parse({}, broker).retention_ms == 7 * 60_000
@@ -32,7 +32,7 @@ def test_topic_overrides_win_over_broker_settings_and_finer_units_over_coarser()
     assert TopicConfig.parse({}, {"log.retention.hours": "-1"}).retention_ms == -1
 
 
-def test_origins_of_a_topic_config_are_listed_strongest_first() -> None:
+def test_sources_of_a_topic_config_value_are_listed_in_descending_precedence() -> None:
     assert origins("segment.ms", {"segment.ms": "5"}, [(ConfigSource.BROKER, {"log.roll.hours": "2"})]) == [
         Origin("segment.ms", "5", ConfigSource.TOPIC),
         Origin("log.roll.hours", "2", ConfigSource.BROKER),
@@ -79,7 +79,7 @@ def test_an_invalid_topic_config_is_refused_with_the_allowed_values(overrides: d
     assert text in str(caught.value)
 
 
-def test_topic_configs_are_parsed_by_their_type() -> None:
+def test_topic_config_values_are_parsed_according_to_their_type() -> None:
     config = TopicConfig.parse(
         {
             "cleanup.policy": " compact , delete ",
@@ -96,14 +96,14 @@ def test_topic_configs_are_parsed_by_their_type() -> None:
     assert config.max_segment_age_ms == 500
 
 
-def test_the_deprecated_timestamp_key_applies_where_the_new_ones_are_unset() -> None:
+def test_the_deprecated_timestamp_difference_config_applies_where_its_replacements_are_unset() -> None:
     config = TopicConfig.parse({"message.timestamp.difference.max.ms": "5", "message.timestamp.after.max.ms": "9"})
 
     assert (config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) == (5, 9)
     assert TopicConfig.parse().message_timestamp_after_max_ms == MAX_LONG
 
 
-def test_short_values_are_limited_to_16_bits_and_strings_stripped() -> None:
+def test_topic_configs_of_type_short_are_limited_to_16_bits_and_strings_are_stripped() -> None:
     assert parse_value("x", ConfigType.SHORT, "-1") == -1
     assert parse_value("x", ConfigType.STRING, " a ") == "a"
     with pytest.raises(InvalidConfig, match="16 bits"):

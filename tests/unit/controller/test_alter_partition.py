@@ -94,14 +94,16 @@ RECOVERING_ROWS = {
 
 @pytest.mark.parametrize("now", [NOW, NOW._replace(isr=ids("1"), recovery=RECOVERING)], ids=["recovered", "recovering"])
 @pytest.mark.parametrize(("proposal", "error"), RECOVERING_ROWS.values(), ids=RECOVERING_ROWS)
-def test_epochs_are_checked_before_the_recovery_state(now: LeaderAndIsr, proposal: Proposal, error: ErrorCode) -> None:
+def test_alter_partition_checks_epochs_before_the_leader_recovery_state(
+    now: LeaderAndIsr, proposal: Proposal, error: ErrorCode
+) -> None:
     """The leader may be working with what is no longer so."""
     context, partition = cluster(now)
 
     assert judge(context, partition, proposal, 3).error is error
 
 
-def test_a_wrong_epoch_is_refused_also_when_a_recovering_leader_reports_recovered() -> None:
+def test_alter_partition_with_a_wrong_epoch_is_refused_even_from_a_recovering_leader() -> None:
     context, partition = cluster(NOW._replace(isr=ids("1"), recovery=RECOVERING))
     epochs = {"partition_epoch": (7, 9), "leader_epoch": (4, 6)}
 
@@ -115,7 +117,7 @@ def test_a_wrong_epoch_is_refused_also_when_a_recovering_leader_reports_recovere
     assert errors == [ErrorCode.INVALID_UPDATE_VERSION, not_controller, ErrorCode.FENCED_LEADER_EPOCH, not_controller]
 
 
-def test_an_unknown_partition_and_one_without_leadership_are_refused() -> None:
+def test_alter_partition_of_an_unknown_or_never_led_partition_is_refused() -> None:
     context, partition = cluster(None)
 
     for p in (None, partition):
@@ -129,7 +131,7 @@ def test_old_alter_partition_versions_get_operation_not_attempted_for_an_ineligi
     assert judge(context, partition, asked("124"), version).error is ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
-def test_a_live_broker_that_holds_no_replica_is_ineligible() -> None:
+def test_alter_partition_refuses_a_live_isr_member_that_holds_no_replica() -> None:
     context, partition = cluster()
     context.add_brokers([Broker(BrokerId(9), ())])
 
@@ -137,25 +139,25 @@ def test_a_live_broker_that_holds_no_replica_is_ineligible() -> None:
 
 
 @pytest.mark.parametrize("partition_epoch", [7, 8])
-def test_an_isr_equal_to_the_current_one_succeeds_even_with_an_old_partition_epoch(partition_epoch: int) -> None:
+def test_alter_partition_with_the_current_isr_succeeds_even_with_an_old_partition_epoch(partition_epoch: int) -> None:
     context, partition = cluster()
 
     assert judge(context, partition, asked("12", partition_epoch=partition_epoch), 3) == Verdict(current=NOW)
 
 
-def test_the_same_isr_in_another_order_counts_as_a_change() -> None:
+def test_alter_partition_with_the_same_isr_in_another_order_is_written() -> None:
     context, partition = cluster()
 
     assert judge(context, partition, asked("21"), 3).write == NOW._replace(isr=ids("21"), controller_epoch=7)
 
 
-def test_an_accepted_isr_carries_our_controller_epoch_and_keeps_the_leader_epoch() -> None:
+def test_an_accepted_isr_change_sets_the_controller_epoch_and_keeps_the_leader_epoch() -> None:
     context, partition = cluster()
 
     assert judge(context, partition, asked("123"), 3).write == LeaderAndIsr(BrokerId(1), 5, ids("123"), 7, 8)
 
 
-def test_a_recovering_leader_may_change_its_state_to_recovered() -> None:
+def test_a_recovering_leader_may_change_its_recovery_state_to_recovered() -> None:
     context, partition = cluster(NOW._replace(isr=ids("1"), recovery=RECOVERING))
 
     assert judge(context, partition, asked("1", recovery=RECOVERED), 3).write == NOW._replace(
@@ -173,7 +175,9 @@ SENDERS = {
 
 
 @pytest.mark.parametrize(("broker", "epoch", "error"), SENDERS.values(), ids=SENDERS)
-def test_the_senders_broker_epoch_must_match_its_registration(broker: int, epoch: int, error: ErrorCode) -> None:
+def test_alter_partition_is_refused_if_the_senders_broker_epoch_differs_from_its_registration(
+    broker: int, epoch: int, error: ErrorCode
+) -> None:
     context, _ = cluster()
 
     assert check_sender(context, BrokerId(broker), epoch) is error
@@ -207,7 +211,7 @@ async def ask(room: Room, version: int = 3, **content: Any) -> tuple[AlterPartit
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-async def test_each_alter_partition_version_is_answered_with_its_own_fields(version: int) -> None:
+async def test_each_alter_partition_version_is_answered_with_the_fields_of_that_version(version: int) -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
 
     response, requests = await ask(room, version)
@@ -222,7 +226,7 @@ async def test_each_alter_partition_version_is_answered_with_its_own_fields(vers
 
 
 @pytest.mark.parametrize(("version", "has_id"), [(0, False), (1, False), (2, True), (3, True)])
-async def test_without_topic_ids_in_the_protocol_names_and_existing_ids_are_both_accepted(
+async def test_alter_partition_accepts_names_and_existing_topic_ids_in_a_protocol_without_topic_ids(
     version: int, has_id: bool
 ) -> None:
     """Ids stay after a downgrade from a protocol that had them."""
@@ -241,7 +245,7 @@ async def test_without_topic_ids_in_the_protocol_names_and_existing_ids_are_both
     assert (answer.error_code, answer.isr, answer.partition_epoch) == (0, (1, 2, 3), 0)  # as it is: nothing is written
 
 
-async def test_a_stale_broker_epoch_is_refused_in_the_top_level_error_code() -> None:
+async def test_alter_partition_with_a_stale_broker_epoch_gets_a_top_level_error() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
 
     response, requests = await ask(room, epoch=1)
@@ -249,7 +253,7 @@ async def test_a_stale_broker_epoch_is_refused_in_the_top_level_error_code() -> 
     assert (response.error_code, response.topics, requests) == (ErrorCode.STALE_BROKER_EPOCH, [], [])
 
 
-async def test_an_unknown_topic_id_and_an_unknown_topic_name_are_refused() -> None:
+async def test_alter_partition_of_an_unknown_topic_id_or_topic_name_is_refused() -> None:
     import uuid
 
     room = await Room.open(topics={"a": [(1, 2, 3)]})
@@ -260,7 +264,7 @@ async def test_an_unknown_topic_id_and_an_unknown_topic_name_are_refused() -> No
     assert by_name.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_state_that_changed_in_zookeeper_is_an_invalid_update_version() -> None:
+async def test_alter_partition_gets_invalid_update_version_if_the_state_changed_in_zookeeper() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.write_state("a-0", room.stored("a-0"))
 
@@ -291,7 +295,7 @@ async def test_alter_partition_succeeds_when_the_reply_to_its_zookeeper_write_wa
     assert requests == ["UMR a-0=1/[1,2]/0/1 -> 1,2,3"]
 
 
-async def test_a_deposed_controller_reports_no_isr_and_resigns() -> None:
+async def test_a_replaced_controller_answers_no_alter_partition_with_an_isr_and_resigns() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.ensemble.apply([Set("/controller_epoch", b"9")])
 
@@ -301,7 +305,7 @@ async def test_a_deposed_controller_reports_no_isr_and_resigns() -> None:
     assert (room.channels.take(), event.owes_answer) == ([], True)  # NOT_CONTROLLER, once it has looked who is
 
 
-async def test_a_repeated_request_succeeds_without_a_write() -> None:
+async def test_a_repeated_alter_partition_request_succeeds_without_a_zookeeper_write() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     first, _ = await ask(room)
     second, _ = await ask(room)

@@ -46,7 +46,7 @@ def test_unchanged_registrations_yield_no_broker_changes() -> None:
     assert not diff_brokers(known((1, 1)), known((1, 1)))
 
 
-async def test_states_are_read_first_where_leaders_write_the_isr_to_zookeeper_themselves() -> None:
+async def test_a_broker_failure_reads_partition_states_first_if_leaders_write_isrs_to_zookeeper() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]}, settings=ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
     shrunk, whole = [room.stored("a-0")._replace(isr=tuple(map(BrokerId, isr))) for isr in ((1, 2), (1, 2, 3))]
     room.write_state("a-0", shrunk)
@@ -59,7 +59,9 @@ async def test_states_are_read_first_where_leaders_write_the_isr_to_zookeeper_th
     assert room.now("a-0") == "1 / [1,2] / 1 / 3"
 
 
-async def test_states_are_not_read_where_leaders_use_alter_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_failure_reads_no_partition_states_if_leaders_use_alter_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     monkeypatch.setattr(room.term.store, "read_states", None)
     room.kill(1)
@@ -183,7 +185,7 @@ async def test_replicas_not_covered_by_an_election_are_sent_the_state_when_the_d
     assert [r for r in requests if r.startswith("LISR")] == ["LISR a-0=2/[2]/1/1 -> 2", "LISR a-0=2/[2]/1/1 -> 2,3"]
 
 
-async def test_after_a_broker_dies_leadership_moves_and_live_brokers_get_the_new_state() -> None:
+async def test_a_broker_failure_moves_leadership_and_sends_the_new_state_to_live_brokers() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3), (2, 3, 1)]})
     room.kill(1)
 
@@ -194,7 +196,7 @@ async def test_after_a_broker_dies_leadership_moves_and_live_brokers_get_the_new
     assert room.channels.open == [2, 3]
 
 
-async def test_a_broker_bounce_seen_only_by_its_epoch_counts_as_failure_and_startup() -> None:
+async def test_a_broker_bounce_visible_only_in_its_epoch_counts_as_failure_and_startup() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.kill(1)
     await room.register(1)
@@ -210,7 +212,7 @@ async def test_a_broker_bounce_seen_only_by_its_epoch_counts_as_failure_and_star
     ]
 
 
-async def test_a_bounced_broker_gets_all_its_partitions_in_one_request_even_if_another_broker_started_first() -> None:
+async def test_a_bounced_broker_gets_all_its_partitions_in_one_leader_and_isr_request() -> None:
     room = await Room.open(topics={"a": [(1, 2), (3, 1)]})
     await room.handle(on_alter_partition, alter_partition(room, 3, 0, 0, [3], "a-1"))
     room.kill(3)
@@ -247,7 +249,7 @@ async def test_update_metadata_is_sent_for_a_dead_broker_that_hosted_no_replica(
     assert await room.handle(on_broker_change, BrokerChange()) == ["UMR -> 1,2"]
 
 
-async def test_partitions_get_leaders_again_after_all_brokers_died_and_returned() -> None:
+async def test_partitions_get_leaders_again_after_all_brokers_die_and_return() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     for number in (1, 2, 3):
         room.kill(number)
@@ -264,7 +266,7 @@ async def test_partitions_get_leaders_again_after_all_brokers_died_and_returned(
     assert room.partition("a-0").state is PartitionState.ONLINE
 
 
-async def test_one_malformed_registration_does_not_hide_the_other_brokers() -> None:
+async def test_a_malformed_broker_registration_does_not_hide_other_brokers() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.ensemble.apply([Create("/brokers/ids/4", b"{}"), Create("/brokers/ids/x", b"")])
     room.kill(1)
@@ -276,7 +278,7 @@ async def test_one_malformed_registration_does_not_hide_the_other_brokers() -> N
     assert "/brokers/ids/4" in refused.facts["why"]
 
 
-async def test_a_registration_that_cannot_be_read_is_journalled() -> None:
+async def test_a_broker_with_an_unreadable_registration_counts_as_dead_and_is_journalled() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.ensemble.unreadable.add("/brokers/ids/1")
 
@@ -284,7 +286,7 @@ async def test_a_registration_that_cannot_be_read_is_journalled() -> None:
 
     assert room.now("a-0") == "2 / [2,3] / 1 / 1"
     [refused] = [e.facts for e in room.entries("refused") if e.facts["what"] == "broker registration"]
-    assert (refused["broker"], refused["why"]) == (1, "ZooKeeper: NO_AUTH")
+    assert (refused["broker"], refused["why"]) == (1, "ZooKeeper answered NO_AUTH")
 
 
 async def test_a_broker_without_the_control_listener_gets_no_channel_and_does_not_block_others() -> None:
@@ -299,7 +301,7 @@ async def test_a_broker_without_the_control_listener_gets_no_channel_and_does_no
     assert [e.facts["broker"] for e in room.entries("refused") if e.facts["what"] == "channel"] == [4]
 
 
-async def test_a_changed_listener_is_sent_to_every_broker() -> None:
+async def test_a_changed_broker_listener_is_sent_to_every_broker() -> None:
     room = await Room.open()
     moved = encode_registration(broker(2, "elsewhere"), 0)
     room.ensemble.apply([Set("/brokers/ids/2", moved)])
@@ -321,7 +323,7 @@ async def test_a_broker_that_bounced_before_its_modification_was_handled_counts_
     assert room.term.context.registered[BrokerId(2)].endpoints[0].host == "elsewhere"
 
 
-async def test_a_modified_registration_that_is_unreadable_or_gone_changes_nothing() -> None:
+async def test_a_modified_broker_registration_that_is_unreadable_or_deleted_changes_nothing() -> None:
     room = await Room.open()
     room.ensemble.apply([Set("/brokers/ids/2", b"rubbish")])
 

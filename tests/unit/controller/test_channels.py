@@ -31,7 +31,7 @@ from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.znodes import broker_path
 
 
-async def test_control_requests_go_to_every_broker_including_our_own(nodes: Nodes) -> None:
+async def test_control_requests_go_to_every_broker_including_the_controllers_own(nodes: Nodes) -> None:
     for number in (1, 2):
         await nodes.start(number)
     await nodes.topic("a", [(1, 2)])
@@ -44,7 +44,7 @@ async def test_control_requests_go_to_every_broker_including_our_own(nodes: Node
         assert receiver.take("UpdateMetadata")
 
 
-async def test_a_request_waits_for_the_previous_response_and_queued_ones_are_merged(nodes: Nodes) -> None:
+async def test_a_control_request_waits_for_the_previous_response_and_queued_requests_are_merged(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.settle()
     receiver = nodes.receivers[1]
@@ -99,7 +99,7 @@ async def test_queued_deletions_for_a_removed_broker_are_reported_as_failed() ->
     assert (event.broker, event.broker_epoch, event.errors) == (2, 40, {deleted: ErrorCode.NETWORK_EXCEPTION})
 
 
-async def test_an_unreadable_response_does_not_stop_the_channel(nodes: Nodes) -> None:
+async def test_an_unreadable_response_of_a_broker_does_not_stop_later_control_requests(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.topic("a", [(1,)])
     receiver = nodes.receivers[1]
@@ -117,7 +117,7 @@ async def test_an_unreadable_response_does_not_stop_the_channel(nodes: Nodes) ->
     assert "UNKNOWN_SERVER_ERROR" in held.facts["why"]
 
 
-async def test_a_request_that_cannot_be_encoded_is_dropped_and_the_next_ones_are_sent() -> None:
+async def test_a_control_request_that_cannot_be_encoded_is_dropped_and_later_requests_are_sent() -> None:
     receiver, sink = Receiver(1), ListSink()
     context, settings = ControllerContext(1), ControllerSettings(BrokerId(1))
     replicas = [Partition("a", n, ReplicaAssignment((BrokerId(1),))) for n in range(2)]
@@ -146,7 +146,7 @@ async def test_a_request_that_cannot_be_encoded_is_dropped_and_the_next_ones_are
     await channels.close()
 
 
-async def test_retries_to_a_broker_stop_when_it_dies(nodes: Nodes) -> None:
+async def test_retries_of_control_requests_stop_when_their_broker_dies(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.start(2)
     await nodes.settle()
@@ -163,7 +163,7 @@ async def test_retries_to_a_broker_stop_when_it_dies(nodes: Nodes) -> None:
     assert (len(term.channels), term.channels.waiting) == (1, 0)
 
 
-async def test_no_control_request_is_sent_after_resignation(nodes: Nodes) -> None:
+async def test_no_control_request_is_sent_after_the_controllers_resignation(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     receiver = nodes.receivers[1]
@@ -180,7 +180,7 @@ async def test_no_control_request_is_sent_after_resignation(nodes: Nodes) -> Non
     assert controller.term is None
 
 
-async def test_an_error_in_an_answer_to_metadata_becomes_an_event(nodes: Nodes) -> None:
+async def test_an_error_in_an_update_metadata_response_becomes_a_controller_event(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.settle()
     stale = UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
@@ -192,7 +192,7 @@ async def test_an_error_in_an_answer_to_metadata_becomes_an_event(nodes: Nodes) 
     assert ErrorCode.STALE_BROKER_EPOCH in {e.facts.get("error") for e in nodes.journal(1, "response")}
 
 
-async def test_a_leader_and_isr_response_becomes_an_event_that_carries_it(nodes: Nodes) -> None:
+async def test_a_leader_and_isr_response_becomes_a_controller_event_with_that_response(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     failed = ErrorCode.KAFKA_STORAGE_ERROR
@@ -210,7 +210,7 @@ async def test_a_leader_and_isr_response_becomes_an_event_that_carries_it(nodes:
     assert [str(p) for p in controller.term.context.offline_dirs[BrokerId(1)]] == ["a-0"]
 
 
-async def test_a_stop_replica_response_becomes_an_event_only_for_deleted_replicas(nodes: Nodes) -> None:
+async def test_a_stop_replica_response_becomes_a_controller_event_only_for_deleted_replicas(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.topic("a", [(1,), (1,)])
     await nodes.topic("b", [(1,)])
@@ -235,7 +235,7 @@ async def test_a_stop_replica_response_becomes_an_event_only_for_deleted_replica
     await channels.close()
 
 
-async def test_control_requests_go_to_the_control_plane_listener_and_to_no_other() -> None:
+async def test_control_requests_go_only_to_the_control_plane_listener() -> None:
     called: list[tuple[str, int]] = []
 
     async def refuse(host: str, port: int, client_id: str, timeout_s: float) -> FakeConnection:
@@ -259,7 +259,7 @@ async def test_control_requests_go_to_the_control_plane_listener_and_to_no_other
     await channels.close()
 
 
-async def test_the_journal_names_the_event_that_caused_each_request_and_response(nodes: Nodes) -> None:
+async def test_the_journal_names_the_event_that_caused_each_control_request_and_response(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.settle()
     await nodes.topic("a", [(1,)])
@@ -273,7 +273,7 @@ async def test_the_journal_names_the_event_that_caused_each_request_and_response
     assert [a.facts["api"] for a in answers] == ["LEADER_AND_ISR", "UPDATE_METADATA"]
 
 
-async def test_metadata_announces_the_failure_of_a_bounced_broker_before_its_return(nodes: Nodes) -> None:
+async def test_update_metadata_announces_a_bounced_brokers_failure_before_its_return(nodes: Nodes) -> None:
     await nodes.start(1)
     nodes.receivers[2] = Receiver(2)
     session = nodes.ensemble.client()

@@ -26,7 +26,7 @@ def lead(context: ControllerContext, partition: Partition, leader: int) -> None:
     context.put_leadership(partition, LeaderAndIsr(BrokerId(leader), 0, ids(1, 2, 3), 0))
 
 
-def test_looking_up_an_unknown_topic_or_partition_returns_none_and_creates_nothing() -> None:
+def test_looking_up_an_unknown_topic_in_the_controllers_memory_creates_no_entry() -> None:
     context, *_ = three_partitions()
 
     assert context.partition("a", 100) is None
@@ -34,7 +34,7 @@ def test_looking_up_an_unknown_topic_or_partition_returns_none_and_creates_nothi
     assert list(context.topics) == ["a", "b"]
 
 
-def test_the_partitions_of_a_topic_keep_separate_replica_assignments() -> None:
+def test_the_controllers_memory_keeps_a_separate_replica_assignment_for_each_partition() -> None:
     context, _, second, _ = three_partitions()
     context.put_assignment(second, ReplicaAssignment(ids(3, 1, 2), adding=ids(1), removing=ids(2)))
 
@@ -52,7 +52,7 @@ def imbalanced(context: ControllerContext) -> list[Partition]:
     return [p for p in context.partitions() if p.is_imbalanced]
 
 
-def test_the_imbalance_count_follows_leader_and_assignment_changes() -> None:
+def test_the_preferred_leader_imbalance_count_follows_leader_and_assignment_changes() -> None:
     context, first, second, third = three_partitions()
     counts = [context.imbalanced_count]
     for partition, leader in ((first, 1), (second, 2), (third, 3)):

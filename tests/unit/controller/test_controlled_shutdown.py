@@ -28,7 +28,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("number", "epoch", "error"), REFUSED.values(), ids=REFUSED)
-async def test_a_controlled_shutdown_of_an_unknown_or_stale_broker_is_refused(
+async def test_a_controlled_shutdown_of_an_unknown_broker_or_with_a_stale_epoch_is_refused(
     number: int, epoch: int, error: ErrorCode
 ) -> None:
     room = await Room.open()
@@ -45,7 +45,7 @@ async def test_a_controlled_shutdown_without_a_broker_epoch_is_accepted_from_a_k
     assert (await leave(room, 1, -1)).reply.result().error is ErrorCode.NONE
 
 
-async def test_controlled_shutdown_reports_partitions_without_another_leader_except_single_replicas() -> None:
+async def test_controlled_shutdown_returns_partitions_without_a_new_leader_except_single_replica_ones() -> None:
     room = await Room.open(topics={"alone": [(1,)], "a": [(1, 2)], "b": [(1, 3)]})
     room.kill(2)
     await room.handle(on_broker_change, BrokerChange())
@@ -59,7 +59,7 @@ async def test_controlled_shutdown_reports_partitions_without_another_leader_exc
     assert "alone" not in str(room.entries("refused"))
 
 
-async def test_a_broker_shutting_down_is_not_elected_and_is_new_when_it_returns() -> None:
+async def test_a_broker_in_controlled_shutdown_is_not_elected_until_its_return() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     await leave(room, 2)
     assert room.now("a-0") == "1 / [1,3] / 1 / 1"

@@ -46,7 +46,9 @@ async def test_another_node_becomes_controller_when_the_controller_stops(nodes: 
     assert (term.controller_epoch, term.facts["brokers"]) == (2, [second])
 
 
-async def test_an_expired_session_ends_the_term_and_the_broker_is_registered_again(nodes: Nodes) -> None:
+async def test_an_expired_zookeeper_session_ends_the_controllers_term_and_the_broker_registers_again(
+    nodes: Nodes,
+) -> None:
     await nodes.start(1)
     await nodes.start(2)
     await nodes.settle()
@@ -61,7 +63,7 @@ async def test_an_expired_session_ends_the_term_and_the_broker_is_registered_aga
     assert nodes.journal(first, "resigned")[0].facts["why"] == "the ZooKeeper session expired"
 
 
-async def test_waiting_requests_get_not_controller_when_the_session_expires(nodes: Nodes) -> None:
+async def test_requests_queued_at_the_controller_get_not_controller_when_its_session_expires(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     async with asyncio.TaskGroup() as tasks:
@@ -77,7 +79,7 @@ async def test_waiting_requests_get_not_controller_when_the_session_expires(node
     assert shutdown.result().error is ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-async def test_topics_queued_for_deletion_are_found_by_name_on_the_active_controller_alone(nodes: Nodes) -> None:
+async def test_only_the_active_controller_knows_topics_queued_for_deletion(nodes: Nodes) -> None:
     controller, other = await nodes.start(1), await nodes.start(2)
     await nodes.settle()
     await nodes.topic("a", [[1, 2]])
@@ -92,7 +94,7 @@ async def test_topics_queued_for_deletion_are_found_by_name_on_the_active_contro
     assert not other.is_queued_for_deletion("a")
 
 
-async def test_requests_to_an_inactive_controller_are_refused_with_not_controller(nodes: Nodes) -> None:
+async def test_requests_to_a_broker_that_is_not_controller_get_not_controller(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.settle()
     inactive = await nodes.start(2)
@@ -111,7 +113,7 @@ async def test_requests_after_the_controller_stopped_are_refused(nodes: Nodes) -
     assert (await controller.allocate_producer_ids(BrokerId(1), 1)).error is ErrorCode.NOT_CONTROLLER
 
 
-async def test_a_controller_znode_of_an_earlier_session_of_ours_does_not_make_us_active(nodes: Nodes) -> None:
+async def test_a_controller_znode_of_a_nodes_earlier_session_does_not_make_that_node_controller(nodes: Nodes) -> None:
     other_session = nodes.ensemble.client()
     nodes.ensemble.apply(
         [Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True)], other_session.session_id
@@ -125,7 +127,7 @@ async def test_a_controller_znode_of_an_earlier_session_of_ours_does_not_make_us
     assert controller.is_active
 
 
-async def test_a_controller_znode_of_this_session_without_a_term_is_deleted(nodes: Nodes) -> None:
+async def test_a_node_deletes_a_controller_znode_of_its_session_if_its_term_never_began(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     await controller._election.resign("", "a test says so")
@@ -139,7 +141,7 @@ async def test_a_controller_znode_of_this_session_without_a_term_is_deleted(node
     assert nodes.controller_epoch == 2
 
 
-async def test_a_kraft_controller_znode_is_not_replaced(nodes: Nodes) -> None:
+async def test_a_controller_znode_written_by_a_kraft_controller_is_not_replaced(nodes: Nodes) -> None:
     payload = b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":7}'
     nodes.ensemble.apply([Create(CONTROLLER, payload)])
 
@@ -150,7 +152,7 @@ async def test_a_kraft_controller_znode_is_not_replaced(nodes: Nodes) -> None:
     assert nodes.ensemble.nodes[CONTROLLER].data == payload
 
 
-async def test_another_node_becomes_controller_when_an_operator_deletes_the_znode(nodes: Nodes) -> None:
+async def test_another_node_becomes_controller_when_an_operator_deletes_the_controller_znode(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.settle()
 
@@ -161,7 +163,7 @@ async def test_another_node_becomes_controller_when_an_operator_deletes_the_znod
     assert nodes.controller_epoch == 2
 
 
-def test_every_event_of_a_term_has_a_handler() -> None:
+def test_every_event_of_an_active_controller_has_a_handler() -> None:
     who_is_controller = {
         events.Startup,
         events.ControllerChange,
@@ -187,7 +189,7 @@ async def test_producer_id_blocks_are_allocated_only_to_brokers_with_their_curre
     assert (await controller.allocate_producer_ids(BrokerId(9), epoch)).error is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-async def test_a_session_that_expires_while_becoming_controller_leaves_no_term(nodes: Nodes) -> None:
+async def test_a_session_expiry_while_becoming_controller_leaves_the_node_without_a_term(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     nodes.ensemble.before_multi = lambda ops: nodes.ensemble.expire(nodes.clients[1]) if controller.is_active else None
     nodes.ensemble.apply([Create("/isr_change_notification/isr_change_", sequential=True)])
@@ -263,7 +265,9 @@ async def test_watch_events_on_paths_of_other_components_are_ignored(nodes: Node
     assert controller.queue_size == 0
 
 
-async def test_an_unexpected_error_in_a_handler_ends_the_term(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unexpected_error_in_an_event_handler_makes_the_controller_resign(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await nodes.start(1)
     await nodes.settle()
     await nodes.topic("a", [(1,)])
@@ -280,7 +284,7 @@ async def test_an_unexpected_error_in_a_handler_ends_the_term(nodes: Nodes, monk
     assert "ZeroDivisionError" in nodes.journal(1, "failed")[0].facts["why"]
 
 
-async def test_an_unexpected_error_in_a_node_without_a_term_leaves_the_controller_alone(
+async def test_an_unexpected_error_on_a_node_that_is_not_controller_does_not_affect_the_controller(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await nodes.start(1)
@@ -299,7 +303,7 @@ async def test_an_unexpected_error_in_a_node_without_a_term_leaves_the_controlle
     assert not nodes.journal(2, "abandoned")
 
 
-async def test_an_unexpected_error_while_resigning_does_not_end_the_event_loop(
+async def test_an_unexpected_error_during_the_controllers_resignation_does_not_stop_its_event_processing(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await nodes.start(1)
@@ -318,7 +322,7 @@ async def test_an_unexpected_error_while_resigning_does_not_end_the_event_loop(
     assert len(nodes.journal(1, "done")) > handled
 
 
-async def test_a_node_becomes_controller_on_request_and_the_former_one_resigns(nodes: Nodes) -> None:
+async def test_a_node_becomes_controller_on_request_and_the_former_controller_resigns(nodes: Nodes) -> None:
     for number in (1, 2, 3):
         await nodes.start(number)
     await nodes.settle()

@@ -28,7 +28,7 @@ from klamm.zk import znodes
 from klamm.zk.operations import Create, Set
 
 
-async def test_topic_deletion_does_not_wait_for_a_long_dead_broker_which_deletes_on_its_return() -> None:
+async def test_topic_deletion_does_not_wait_for_a_long_dead_broker_whose_replicas_are_deleted_later() -> None:
     cluster = await Deleting.open({"a": [(1, 2), (2, 1)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")
@@ -44,7 +44,7 @@ async def test_topic_deletion_does_not_wait_for_a_long_dead_broker_which_deletes
     assert cluster.room.term.context.pending_deletions == {}
 
 
-async def test_a_topic_whose_brokers_are_all_dead_is_deleted_and_live_brokers_are_notified() -> None:
+async def test_a_topic_with_only_dead_replicas_is_deleted_and_live_brokers_are_notified() -> None:
     cluster = await Deleting.open({"a": [(2, 3)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.kill(3)
@@ -69,7 +69,7 @@ async def test_the_dead_broker_timeout_ends_the_wait_for_a_topic_deletion() -> N
     assert len(cluster.pending_deletions()) == 1
 
 
-async def test_a_broker_that_returns_in_time_ends_its_dead_broker_timeout() -> None:
+async def test_a_broker_that_returns_in_time_cancels_its_dead_broker_timeout() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.kill(2)
     await cluster.delete("a")
@@ -84,7 +84,7 @@ async def test_a_broker_that_returns_in_time_ends_its_dead_broker_timeout() -> N
     assert cluster.znodes_of("a") == []
 
 
-async def test_deletion_of_a_topic_without_an_id_waits_for_its_dead_brokers() -> None:
+async def test_deletion_of_a_topic_without_a_topic_id_waits_for_its_dead_brokers() -> None:
     settings = ControllerSettings(BrokerId(1), ibp=(2, 6, 0), dead_broker_timeout_ms=0)
     cluster = await Deleting.open({}, settings=settings)
     payload = znodes.encode_topic(None, {0: ReplicaAssignment((BrokerId(1), BrokerId(2)))})
@@ -98,7 +98,7 @@ async def test_deletion_of_a_topic_without_an_id_waits_for_its_dead_brokers() ->
     assert cluster.znodes_of("a")
 
 
-async def test_deletion_waits_for_dead_brokers_where_requests_carry_no_topic_ids() -> None:
+async def test_topic_deletion_waits_for_dead_brokers_if_requests_carry_no_topic_ids() -> None:
     """It could not tell a later topic from the one that it has; one that was only cut off even goes on with that."""
     settings = ControllerSettings(BrokerId(1), ibp=(2, 6, 0), dead_broker_timeout_ms=0)
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=settings)
@@ -110,7 +110,7 @@ async def test_deletion_waits_for_dead_brokers_where_requests_carry_no_topic_ids
     assert cluster.znodes_of("a")
 
 
-async def test_pending_deletions_are_carried_out_by_the_next_controller() -> None:
+async def test_the_next_controller_deletes_replicas_recorded_as_pending_deletions() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")
@@ -122,7 +122,7 @@ async def test_pending_deletions_are_carried_out_by_the_next_controller() -> Non
     assert "SR a-0@-2+delete -> 2" in cluster.room.channels.take()
 
 
-async def test_a_returning_broker_reports_its_topic_id_before_a_recreated_topics_log_is_deleted() -> None:
+async def test_a_returning_brokers_log_is_deleted_only_after_its_old_topic_id_is_confirmed() -> None:
     cluster = await deleted_offline_then_created_again()
 
     requests = await cluster.start(2)
@@ -157,7 +157,7 @@ async def test_a_recreated_topics_replica_is_not_created_once_its_deletion_has_s
     assert not any(r.startswith("LISR") for r in await cluster.answer(2))
 
 
-async def test_a_broker_that_holds_only_the_recreated_topic_gets_no_deletion() -> None:
+async def test_a_broker_that_holds_only_the_recreated_topic_gets_no_stop_replica_with_deletion() -> None:
     cluster = await deleted_offline_then_created_again()
     await cluster.start(2)
 
@@ -178,7 +178,7 @@ async def test_a_leader_and_isr_response_does_not_clear_a_pending_deletion_of_th
     assert cluster.pending_deletions() == [znodes.pending_deletion_path(2, uuid.UUID(int=77))]
 
 
-async def test_a_log_of_another_topic_id_without_a_pending_deletion_is_left_alone() -> None:
+async def test_a_log_of_another_topic_id_without_a_pending_deletion_is_not_deleted() -> None:
     cluster = await Deleting.open({})
     await cluster.room.store.create_topic("a", {0: ReplicaAssignment((BrokerId(1),))}, uuid.UUID(int=77), {})
     await cluster.do(on_topic_change, TopicChange())
@@ -186,7 +186,7 @@ async def test_a_log_of_another_topic_id_without_a_pending_deletion_is_left_alon
     assert await leader_and_isr_answer(cluster, 1, ErrorCode.INCONSISTENT_TOPIC_ID) == []
 
 
-async def test_pending_deletions_are_kept_while_the_topic_of_that_name_is_unreadable() -> None:
+async def test_pending_replica_deletions_are_kept_while_the_topic_of_that_name_is_unreadable() -> None:
     cluster = await deleted_offline_then_created_again()
     path = znodes.topic_path("a")
     payload = cluster.room.ensemble.nodes[path].data
@@ -204,7 +204,7 @@ async def test_pending_deletions_are_kept_while_the_topic_of_that_name_is_unread
     assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
 
 
-async def test_replicas_are_kept_when_the_deletion_of_their_topic_was_cancelled() -> None:
+async def test_replicas_of_a_topic_with_a_cancelled_deletion_are_kept() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
     topic_id = cluster.room.term.context.topics["a"].id
     assert topic_id is not None

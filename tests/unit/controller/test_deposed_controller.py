@@ -25,7 +25,7 @@ def depose(nodes: Nodes) -> None:
     nodes.ensemble.apply([Create(CONTROLLER, encode_controller(BrokerId(9), 0))])
 
 
-async def test_a_deposed_controllers_first_write_is_fenced_and_it_resigns(nodes: Nodes) -> None:
+async def test_a_replaced_controllers_first_zookeeper_write_fails_and_the_controller_resigns(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     depose(nodes)
@@ -47,7 +47,7 @@ MOVED_WHILE = {
 
 
 @pytest.mark.parametrize("asked", MOVED_WHILE.values(), ids=MOVED_WHILE)
-async def test_a_deposed_controller_changes_nothing_on_any_request_and_resigns(nodes: Nodes, asked: Create) -> None:
+async def test_a_replaced_controller_changes_nothing_on_any_request_and_resigns(nodes: Nodes, asked: Create) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     await nodes.topic("a", [(1,)])
@@ -67,7 +67,7 @@ async def test_a_deposed_controller_changes_nothing_on_any_request_and_resigns(n
     assert nodes.receivers[1].take("LeaderAndIsr") == nodes.receivers[1].take("StopReplica") == []
 
 
-async def test_a_deposed_controller_that_is_asked_to_delete_a_topic_leaves_its_znodes_and_resigns(nodes: Nodes) -> None:
+async def test_a_replaced_controller_deletes_no_topic_znodes_on_a_deletion_request_and_resigns(nodes: Nodes) -> None:
     """Nobody is told to delete: brokers that do not know the new controller would."""
     controller = await nodes.start(1)
     await nodes.settle()

@@ -57,7 +57,7 @@ OFFLINE = {
 
 
 @pytest.mark.parametrize(("given", "expected"), OFFLINE.values(), ids=OFFLINE)
-def test_offline_election_picks_the_first_live_in_sync_replica_or_an_unclean_one_if_allowed(
+def test_offline_election_picks_the_first_live_in_sync_replica_or_uncleanly_if_allowed(
     given: Facts, expected: Choice | None
 ) -> None:
     assert elect_offline(given) == expected
@@ -114,7 +114,7 @@ def test_controlled_shutdown_election_skips_brokers_that_are_shutting_down(
     assert elect_for_controlled_shutdown(given) == expected
 
 
-def test_the_first_leader_is_the_first_live_replica_and_all_live_ones_are_in_sync() -> None:
+def test_a_new_partition_starts_with_its_first_live_replica_as_leader_and_all_live_in_isr() -> None:
     assert choose_initial(facts("312", "", live="12")) == choice(1, "12", "12")
     assert choose_initial(facts("312", "", live="4")) is None
 
@@ -133,7 +133,7 @@ def test_a_clean_leader_is_always_the_first_live_in_sync_replica() -> None:
                 assert found is None or (found.leader in found.isr and set(found.isr) <= set(ids(live)))
 
 
-def test_election_reasons_name_every_replica_that_was_not_elected() -> None:
+def test_the_reasons_of_an_election_name_every_replica_that_was_not_elected() -> None:
     given = facts("1234", "34", live="234", leaving="2")
     assert rejected_candidates(given, BrokerId(4)) == (
         (1, "not live"),
@@ -153,7 +153,7 @@ def context_of(live: str, epoch: int = 7) -> ControllerContext:
     return context
 
 
-def test_an_election_raises_the_leader_epoch_keeps_the_partition_epoch_and_sets_our_controller_epoch() -> None:
+def test_an_election_increments_the_leader_epoch_and_sets_the_controller_epoch() -> None:
     context = context_of("23")
     p = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment(ids("123")))
 
@@ -162,7 +162,7 @@ def test_an_election_raises_the_leader_epoch_keeps_the_partition_epoch_and_sets_
     assert plan.writes == {p: LeaderAndIsr(BrokerId(2), 5, ids("23"), 7, 9)}
 
 
-def test_one_partition_without_an_eligible_leader_does_not_stop_the_others() -> None:
+def test_a_partition_without_an_eligible_leader_does_not_stop_elections_of_others() -> None:
     context = context_of("2")
     topic = context.add_topic("a", None)
     newer, nobody, fine = (context.add_partition(topic, n, ReplicaAssignment(ids("12"))) for n in range(3))
@@ -183,7 +183,9 @@ def test_one_partition_without_an_eligible_leader_does_not_stop_the_others() -> 
 
 
 @pytest.mark.parametrize(("tracks", "expected"), [(True, 1), (False, 0)])
-def test_an_unclean_leader_is_marked_recovering_where_the_protocol_supports_it(tracks: bool, expected: int) -> None:
+def test_an_uncleanly_elected_leader_is_marked_recovering_if_the_protocol_supports_that_state(
+    tracks: bool, expected: int
+) -> None:
     context = context_of("2")
     p = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment(ids("12")))
     stored = {p: LeaderAndIsr(BrokerId(1), 4, ids("1"), 7)}
@@ -196,7 +198,7 @@ def test_an_unclean_leader_is_marked_recovering_where_the_protocol_supports_it(t
     assert choice.unclean
 
 
-def test_clean_elections_keep_the_recovering_state() -> None:
+def test_a_clean_election_keeps_the_recovering_state_of_a_partition() -> None:
     context = context_of("2")
     p = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment(ids("12")))
     stored = {p: LeaderAndIsr(BrokerId(2), 4, ids("2"), 7, 0, LeaderRecoveryState.RECOVERING)}
@@ -204,7 +206,7 @@ def test_clean_elections_keep_the_recovering_state() -> None:
     assert plan_elections(context, stored, elect_offline).writes[p].recovery is LeaderRecoveryState.RECOVERING
 
 
-def test_a_replica_on_a_failed_log_directory_is_not_live_for_that_partition_alone() -> None:
+def test_a_replica_on_a_failed_log_directory_is_ineligible_only_for_its_own_partition() -> None:
     context = context_of("12")
     topic = context.add_topic("a", None)
     failed, fine = (context.add_partition(topic, n, ReplicaAssignment(ids("12"))) for n in range(2))
@@ -217,7 +219,7 @@ def test_a_replica_on_a_failed_log_directory_is_not_live_for_that_partition_alon
     assert without_live_isr(context, {p: s._replace(isr=ids("1")) for p, s in stored.items()}) == [failed]
 
 
-def test_partitions_that_differ_in_one_fact_get_separate_election_results() -> None:
+def test_partitions_that_differ_in_any_fact_relevant_to_elections_are_decided_separately() -> None:
     context = context_of("23")
     may, may_not = context.add_topic("may", None), context.add_topic("may-not", None)
     first, second = (context.add_partition(may, n, ReplicaAssignment(ids("123"))) for n in range(2))
@@ -252,7 +254,7 @@ def test_a_new_reassignment_target_restricts_the_election_of_its_own_partition_o
     assert [plan.writes[p].leader for p in (moving, other)] == [2, 1]
 
 
-def test_election_plan_gives_the_reasons_of_decided_partitions_only() -> None:
+def test_the_election_plan_has_reasons_only_for_decided_partitions() -> None:
     context = context_of("2")
     topic = context.add_topic("a", None)
     newer, nobody = (context.add_partition(topic, n, ReplicaAssignment(ids("12"))) for n in range(2))

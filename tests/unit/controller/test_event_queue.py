@@ -19,7 +19,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 
 
-async def test_events_are_taken_in_the_order_they_were_put() -> None:
+async def test_controller_events_are_taken_from_the_queue_in_the_order_they_were_put() -> None:
     queue = EventQueue()
     first, second = queue.put(BrokerChange()), queue.put(TopicChange())
 
@@ -27,7 +27,7 @@ async def test_events_are_taken_in_the_order_they_were_put() -> None:
     assert len(queue) == 0
 
 
-async def test_clear_and_put_preempts_and_refuses_all_queued_events() -> None:
+async def test_clearing_the_event_queue_preempts_and_refuses_all_queued_events() -> None:
     queue = EventQueue()
     asked = AllocateProducerIds(BrokerId(1), 1)
     waiting = queue.put(asked)
@@ -39,7 +39,7 @@ async def test_clear_and_put_preempts_and_refuses_all_queued_events() -> None:
     assert await queue.take() is expire
 
 
-async def test_an_event_begins_once_and_is_not_preempted_after() -> None:
+async def test_a_controller_event_begins_only_once_and_cannot_be_preempted_afterwards() -> None:
     queue = EventQueue()
     asked = AllocateProducerIds(BrokerId(1), 1)
     queued = queue.put(asked)
@@ -51,7 +51,7 @@ async def test_an_event_begins_once_and_is_not_preempted_after() -> None:
     assert asked.owes_answer
 
 
-async def test_a_full_queue_refuses_requests_but_accepts_events_without_a_caller() -> None:
+async def test_a_full_event_queue_refuses_requests_but_accepts_events_without_a_caller() -> None:
     queue = EventQueue(capacity=1)
     queue.put(BrokerChange())
     asked = AllocateProducerIds(BrokerId(1), 1)
@@ -63,7 +63,7 @@ async def test_a_full_queue_refuses_requests_but_accepts_events_without_a_caller
     assert len(queue) == 3
 
 
-async def test_a_closed_queue_refuses_requests_at_once() -> None:
+async def test_a_closed_event_queue_refuses_requests_at_once() -> None:
     queue = EventQueue()
     queue.close(ShutdownEventThread())
     asked = ControlledShutdown(BrokerId(1), 1)
@@ -74,7 +74,7 @@ async def test_a_closed_queue_refuses_requests_at_once() -> None:
     assert len(queue) == 0
 
 
-async def test_stop_preempts_all_queued_events_before_the_last_one_is_taken() -> None:
+async def test_closing_the_event_queue_preempts_all_queued_events_except_the_shutdown_event() -> None:
     queue = EventQueue()
     partition = TopicPartition("a", 0)
     election = ReplicaLeaderElection([partition], unclean=False)
@@ -91,7 +91,7 @@ async def test_stop_preempts_all_queued_events_before_the_last_one_is_taken() ->
     assert isinstance((await queue.take()).event, ShutdownEventThread)
 
 
-async def test_session_expiry_during_stop_returns_at_once_and_keeps_the_last_event() -> None:
+async def test_a_session_expiry_in_a_closed_event_queue_does_not_replace_the_shutdown_event() -> None:
     queue = EventQueue()
     queue.close(ShutdownEventThread())
 
@@ -102,7 +102,7 @@ async def test_session_expiry_during_stop_returns_at_once_and_keeps_the_last_eve
     assert isinstance((await queue.take()).event, ShutdownEventThread)
 
 
-async def test_waiting_for_a_preempted_event_ends() -> None:
+async def test_waiting_for_the_start_of_a_preempted_event_ends() -> None:
     queue = EventQueue()
     first = queue.put(Expire())
 
@@ -111,7 +111,7 @@ async def test_waiting_for_a_preempted_event_ends() -> None:
     assert first.started.is_set()
 
 
-async def test_every_request_event_can_be_refused_and_keeps_its_first_answer() -> None:
+async def test_every_request_event_can_be_refused_and_keeps_its_first_response() -> None:
     partition = TopicPartition("a", 0)
     election = ReplicaLeaderElection([partition], unclean=False)
     others = UpdateFeatures([], False), ApiPartitionReassignment({}), ListPartitionReassignments(None)

@@ -10,6 +10,7 @@ from klamm.controller.handlers.replicas import replicas_new
 from klamm.controller.handlers.topic_deletion import on_topic_deletion
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.watches import EVENT_OF_CHILDREN, EVENT_OF_REQUEST
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -28,7 +29,7 @@ async def take_over(room: Room) -> list[str]:
     return room.channels.take()
 
 
-async def test_failover_sends_the_broker_list_before_any_leader_and_isr() -> None:
+async def test_controller_failover_sends_the_broker_list_before_any_leader_and_isr() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
 
     requests = await take_over(room)
@@ -41,7 +42,7 @@ async def test_failover_sends_the_broker_list_before_any_leader_and_isr() -> Non
     assert room.partition("a-0").state is PartitionState.ONLINE
 
 
-async def test_a_dead_brokers_replicas_go_offline_and_leave_the_isrs() -> None:
+async def test_controller_failover_takes_a_dead_brokers_replicas_offline_and_out_of_the_isrs() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(2, 3)]})
     room.kill(3)
 
@@ -52,7 +53,7 @@ async def test_a_dead_brokers_replicas_go_offline_and_leave_the_isrs() -> None:
     assert room.term.context.replicas_on(BrokerId(3))[room.partition("a-0")] is ReplicaState.OFFLINE
 
 
-async def test_an_unchanged_state_is_sent_with_the_new_controller_epoch_and_not_written() -> None:
+async def test_failover_sends_unchanged_partition_states_with_the_new_controller_epoch_without_writing() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.write_state("a-0", LeaderAndIsr(BrokerId(1), 0, (BrokerId(1), BrokerId(2)), 1))
     room.kill(3)
@@ -66,7 +67,7 @@ async def test_an_unchanged_state_is_sent_with_the_new_controller_epoch_and_not_
     assert room.stored("a-0").controller_epoch == 1
 
 
-async def test_failover_removes_notifications_left_from_the_previous_term() -> None:
+async def test_failover_removes_notification_znodes_left_from_the_previous_controller() -> None:
     room = await Room.open()
     parents = (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES)
     for parent in parents:
@@ -77,7 +78,7 @@ async def test_failover_removes_notifications_left_from_the_previous_term() -> N
     assert not any(room.ensemble.nodes[parent].children for parent in parents)
 
 
-async def test_failover_sets_every_controller_watch() -> None:
+async def test_controller_failover_sets_every_zookeeper_watch_of_a_controller() -> None:
     nodes = Nodes()
     await nodes.start(1)
     nodes.ensemble.apply([Create(f"{znodes.ISR_CHANGES}/x", b"rubbish")])
@@ -86,22 +87,15 @@ async def test_failover_sets_every_controller_watch() -> None:
 
     [active] = nodes.active
     client, other = nodes.clients[active], nodes.clients[3 - active]
-    parents = {znodes.BROKER_IDS, znodes.TOPICS, znodes.DELETE_TOPICS, znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES}
-    assert parents <= client.child_watches
-    assert {
-        znodes.CONTROLLER,
-        znodes.PREFERRED_ELECTION,
-        znodes.REASSIGN_PARTITIONS,
-        "/brokers/ids/1",
-        "/brokers/ids/2",
-        "/brokers/topics/a",
-    } <= client.data_watches
+    assert EVENT_OF_CHILDREN.keys() <= client.child_watches
+    single = {znodes.CONTROLLER, "/brokers/ids/1", "/brokers/ids/2", "/brokers/topics/a"}
+    assert EVENT_OF_REQUEST.keys() | single <= client.data_watches
     assert other.data_watches == frozenset({znodes.CONTROLLER})
     assert not other.child_watches
     await nodes.close()
 
 
-async def test_failover_sets_a_watch_on_every_topic() -> None:
+async def test_controller_failover_sets_a_zookeeper_watch_on_every_topic() -> None:
     room = await Room.open(topics={f"t{n}": [(1,)] for n in range(120)})
 
     assert {znodes.topic_path(f"t{n}") for n in range(120)} <= room.client.data_watches
@@ -116,7 +110,7 @@ async def test_a_controller_is_elected_although_every_broker_is_dead() -> None:
     assert room.now("a-0") == "-1 / [2] / 2 / 2"
 
 
-async def test_an_unreadable_partition_state_does_not_stop_the_failover_of_others() -> None:
+async def test_an_unreadable_partition_state_does_not_stop_the_failover_of_other_partitions() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(1, 2)]})
     path = znodes.state_path(room.partition("a-0"))
     room.ensemble.apply([Set(path, b"rubbish")])
@@ -130,7 +124,7 @@ async def test_an_unreadable_partition_state_does_not_stop_the_failover_of_other
 @pytest.mark.parametrize(
     ("ibp", "version", "enabled"), [((3, 9, 0), 2, True), ((3, 2, 0), 1, True), ((2, 6, 0), 1, False)]
 )
-async def test_failover_writes_the_feature_znode_for_its_protocol_version(
+async def test_controller_failover_writes_the_feature_znode_of_its_inter_broker_protocol_version(
     ibp: tuple[int, int, int], version: int, enabled: bool
 ) -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), ibp=ibp))
@@ -138,7 +132,7 @@ async def test_failover_writes_the_feature_znode_for_its_protocol_version(
     assert decode_features(room.ensemble.nodes["/feature"].data) == (version, enabled, {})
 
 
-async def test_the_feature_znode_is_read_again_after_a_concurrent_write() -> None:
+async def test_failover_reads_the_feature_znode_again_after_a_concurrent_write() -> None:
     room = await Room.open()
     room.ensemble.apply([Delete("/feature")])
     original = room.client.create
@@ -170,7 +164,7 @@ async def test_a_first_partition_state_is_created_with_its_parent_znodes_first()
     assert all(isinstance(op, Op) for ops in room.ensemble.multis for op in ops)
 
 
-async def test_a_new_controller_writes_the_partition_states_that_its_predecessor_did_not_finish() -> None:
+async def test_a_new_controller_writes_partition_states_that_the_previous_controller_left_unwritten() -> None:
     room = await Room.open(brokers=(), topics={name: [(1,)] for name in "abcd"})
     begun = [(znodes.partitions_path(name), f"{znodes.partitions_path(name)}/0") for name in "abc"]
     room.ensemble.apply([Create(path) for paths in begun for path in paths])
@@ -194,7 +188,7 @@ async def test_a_new_replica_of_a_led_partition_is_told_to_create_its_log_unless
     assert room.term.context.replicas_on(BrokerId(1))[p] is ReplicaState.NON_EXISTENT
 
 
-async def test_an_invalid_state_transition_is_refused_and_the_others_proceed() -> None:
+async def test_an_invalid_partition_state_transition_is_refused_and_other_partitions_proceed() -> None:
     room = await Room.open(topics={"a": [(1, 2), (1, 2)]})
     first, second = room.partition("a-0"), room.partition("a-1")
     room.term.context.replica_states[BrokerId(2)][first] = ReplicaState.NON_EXISTENT
@@ -205,7 +199,7 @@ async def test_an_invalid_state_transition_is_refused_and_the_others_proceed() -
     assert room.entries("refused")[-1].facts["partitions"] == {"a": [1]}
 
 
-async def test_the_caller_of_a_failed_event_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_caller_of_a_failed_controller_event_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -248,7 +242,7 @@ KEPT: dict[str, tuple[list[Op], str]] = {
 
 
 @pytest.mark.parametrize(("made", "told"), KEPT.values(), ids=KEPT)
-async def test_requests_that_zookeeper_refuses_to_remove_do_not_end_the_term(made: list[Op], told: str) -> None:
+async def test_request_znodes_that_cannot_be_removed_do_not_end_the_controllers_term(made: list[Op], told: str) -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)]})
     assert all(r.code is ZkCode.OK for r in room.ensemble.apply(made))
 

@@ -53,7 +53,7 @@ def test_an_invalid_feature_update_is_refused(update: FeatureUpdate, words: str)
         (FeatureUpdate("f", -1, SAFE), {}),
     ],
 )
-def test_a_valid_feature_update_is_planned(update: FeatureUpdate, levels: dict[str, int]) -> None:
+def test_a_valid_feature_update_is_accepted(update: FeatureUpdate, levels: dict[str, int]) -> None:
     assert plan_feature_updates({"f": 3}, [update], SUPPORTED, BROKERS).levels == levels
 
 
@@ -96,7 +96,7 @@ async def test_an_unsupported_finalized_feature_can_be_deleted_and_none_can_be_a
     assert decode_features(room.ensemble.nodes["/feature"].data) == (2, True, {})
 
 
-async def test_old_protocol_versions_refuse_feature_updates() -> None:
+async def test_controllers_with_an_old_inter_broker_protocol_refuse_feature_updates() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
     event = UpdateFeatures([FeatureUpdate("f", 1)])
     await room.handle(on_update_features, event)
@@ -121,7 +121,7 @@ async def test_a_broker_that_does_not_support_a_finalized_feature_is_ignored() -
     assert room.settings.supported_features == {}
 
 
-async def test_becoming_controller_waits_until_the_node_knows_the_finalized_features() -> None:
+async def test_becoming_controller_waits_until_the_nodes_feature_cache_is_up_to_date() -> None:
     room = await Room.open()
     asked: list[tuple[int, float]] = []
 
@@ -148,7 +148,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize(("ibp", "found", "wanted", "version"), FOUND.values(), ids=FOUND)
-async def test_failover_writes_the_feature_znode_only_if_the_protocol_requires_another_content(
+async def test_failover_writes_the_feature_znode_only_if_its_content_must_change(
     ibp: tuple[int, int, int], found: bytes | None, wanted: tuple[int, bool], version: int
 ) -> None:
     room = await Room.open()

@@ -32,7 +32,7 @@ async def resume(room: Room) -> list[str]:
     return await room.handle(on_resume_after_failure, ResumeAfterFailure())
 
 
-async def test_an_interrupted_topic_creation_is_finished_and_a_returning_replica_gets_its_state() -> None:
+async def test_the_next_controller_finishes_an_interrupted_topic_creation() -> None:
     room = await Room.open(brokers=(1, 2))
     await room.write_topic("a", [(3, 1), (3,)])
     room.fail_once("/brokers/topics/a")
@@ -48,7 +48,7 @@ async def test_an_interrupted_topic_creation_is_finished_and_a_returning_replica
 
 
 @pytest.mark.parametrize("path", ["/brokers/topics/a", znodes.PENDING_DELETIONS])
-async def test_an_interrupted_reassignment_is_started_and_completed(path: str) -> None:
+async def test_the_next_controller_starts_and_completes_an_interrupted_reassignment(path: str) -> None:
     """It may fail before or after the replica that goes was told to."""
     room = await Room.open(topics={"a": [(1,)]})
     move = ApiPartitionReassignment({parse_topic_partition("a-0"): [BrokerId(2)]})
@@ -68,7 +68,7 @@ async def test_an_interrupted_reassignment_is_started_and_completed(path: str) -
     assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in requests)
 
 
-async def test_a_removed_replica_whose_assignment_write_failed_is_deleted_again_when_it_leaves() -> None:
+async def test_a_replica_whose_removal_failed_to_be_written_is_deleted_again_later() -> None:
     """ZooKeeper failed with the assignment, after the order to delete; the broker's answer had the log made again."""
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(on_api_reassignment, ApiPartitionReassignment({parse_topic_partition("a-0"): [BrokerId(2)]}))
@@ -93,7 +93,7 @@ async def test_a_removed_replica_whose_assignment_write_failed_is_deleted_again_
     assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in await resume(room))
 
 
-async def test_an_interrupted_topic_deletion_is_completed() -> None:
+async def test_the_next_controller_completes_an_interrupted_topic_deletion() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
     await room.handle(on_topic_deletion, TopicDeletion())

@@ -23,7 +23,7 @@ def last(room: Room, kind: str, **facts: object) -> Entry:
     return [e for e in room.entries(kind) if facts.items() <= e.facts.items()][-1]
 
 
-async def test_a_begun_reassignment_has_the_replicas_before_and_after() -> None:
+async def test_the_journal_line_of_a_started_reassignment_has_the_replicas_before_and_after() -> None:
     room = await room_with(1)
 
     await ask(room, a_0=[2])
@@ -42,7 +42,7 @@ async def test_a_begun_reassignment_has_the_replicas_before_and_after() -> None:
     assert "awaited" not in complete.facts
 
 
-async def test_each_write_of_states_is_journalled_with_its_partitions() -> None:
+async def test_each_write_of_partition_states_is_journalled_with_its_partitions() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3), (2, 3, 1)], "b": [(1, 2)]})
     room.kill(1)
 
@@ -53,7 +53,7 @@ async def test_each_write_of_states_is_journalled_with_its_partitions() -> None:
     assert {"a": [1]} in states  # the removal of broker 1 from the ISR that it did not lead
 
 
-async def test_a_proposed_isr_is_journalled_as_write() -> None:
+async def test_an_isr_proposed_by_a_leader_is_journalled_as_a_write() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
 
     await room.handle(on_alter_partition, alter_partition(room, 1, 0, 0, [1, 2]))
@@ -61,7 +61,7 @@ async def test_a_proposed_isr_is_journalled_as_write() -> None:
     assert last(room, "write", what="states").facts["partitions"] == {"a": [0]}
 
 
-async def test_a_state_that_changed_since_it_was_read_is_journalled_once() -> None:
+async def test_a_partition_state_write_refused_for_its_version_is_journalled_once() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)]})
     changed = LeaderAndIsr(BrokerId(1), 0, ids(1, 3), room.term.context.epoch)
 
@@ -80,7 +80,7 @@ async def test_a_state_that_changed_since_it_was_read_is_journalled_once() -> No
     ]
 
 
-async def test_needless_elections_are_journalled_as_a_number_and_other_refusals_by_name() -> None:
+async def test_the_journal_counts_elections_not_needed_and_names_partitions_refused_otherwise() -> None:
     room = await Room.open(topics={"a": [(1, 2), (1, 2)]})
     wanted = [parse_topic_partition(n) for n in ("a-0", "a-1", "gone-0")]
 
@@ -92,7 +92,7 @@ async def test_needless_elections_are_journalled_as_a_number_and_other_refusals_
     assert (unknown["error"], unknown["partitions"]) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name, {"gone": [0]})
 
 
-async def test_deletion_of_a_topic_that_is_not_loaded_yet_is_queued_and_not_refused() -> None:
+async def test_deletion_of_a_topic_that_the_controller_has_not_read_yet_is_queued() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2)])
     room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
@@ -103,7 +103,7 @@ async def test_deletion_of_a_topic_that_is_not_loaded_yet_is_queued_and_not_refu
     assert last(room, "found", to_be_deleted=["a"])
 
 
-async def test_a_requested_deletion_of_an_unknown_topic_is_refused_and_the_request_removed() -> None:
+async def test_deletion_of_an_unknown_topic_is_refused_and_its_request_znode_removed() -> None:
     room = await Room.open()
     room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
 
@@ -115,7 +115,7 @@ async def test_a_requested_deletion_of_an_unknown_topic_is_refused_and_the_reque
     assert znodes.delete_topic_path("a") not in room.ensemble.nodes
 
 
-async def test_a_topic_that_cannot_be_read_is_refused_deletion_and_the_request_stays() -> None:
+async def test_deletion_of_an_unreadable_topic_is_refused_and_its_request_znode_kept() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2)])
     room.ensemble.apply([Set(znodes.topic_path("a"), b"rubbish"), Create(znodes.delete_topic_path("a"))])

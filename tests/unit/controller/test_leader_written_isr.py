@@ -34,7 +34,7 @@ async def old_room() -> Room:
     return room
 
 
-async def test_an_isr_change_notification_completes_the_reassignment() -> None:
+async def test_an_isr_change_notification_completes_a_waiting_reassignment() -> None:
     room = await old_room()
     announced = encode_isr_change([parse_topic_partition("a-0")])
     room.ensemble.apply([Create(f"{znodes.ISR_CHANGES}/isr_change_", announced, sequential=True)])
@@ -46,7 +46,7 @@ async def test_an_isr_change_notification_completes_the_reassignment() -> None:
     assert not room.ensemble.nodes[znodes.ISR_CHANGES].children
 
 
-async def test_an_isr_that_cannot_be_read_is_retried() -> None:
+async def test_reading_an_isr_that_a_leader_wrote_is_retried_after_a_failure() -> None:
     """The refused read set no watch: nobody would tell of the next change."""
     room = await old_room()
     room.ensemble.unreadable.add(znodes.state_path(parse_topic_partition("a-0")))
@@ -54,14 +54,14 @@ async def test_an_isr_that_cannot_be_read_is_retried() -> None:
 
     with pytest.raises(KlammError, match="state znode of a-0 cannot be read"):
         await room.handle(on_state_change, change)
-    assert room.entries("refused")[-1].facts["why"] == "ZooKeeper: NO_AUTH"
+    assert room.entries("refused")[-1].facts["why"] == "ZooKeeper answered NO_AUTH"
 
     room.ensemble.unreadable.clear()
     await room.handle(on_state_change, change)
     assert assigned(room) == "[2] + [] - []"
 
 
-async def test_a_changed_state_znode_triggers_its_watch_and_completes_the_reassignment() -> None:
+async def test_a_leaders_change_of_the_state_znode_completes_a_waiting_reassignment() -> None:
     room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
     heard: list[WatchEvent] = []
     room.client.on_watch = heard.append
@@ -79,7 +79,7 @@ async def test_a_changed_state_znode_triggers_its_watch_and_completes_the_reassi
 
 @pytest.mark.parametrize("target", [None, [3]])
 @pytest.mark.parametrize("writes", range(5))
-async def test_a_leader_of_an_old_protocol_cannot_add_a_replica_being_removed_to_the_isr(
+async def test_a_leader_that_writes_the_isr_to_zookeeper_cannot_add_a_replica_being_removed(
     target: list[int] | None, writes: int
 ) -> None:
     """It has been told of the state as it was before, and writes after any of the controller's writes."""
@@ -101,7 +101,7 @@ async def test_a_leader_of_an_old_protocol_cannot_add_a_replica_being_removed_to
     assert set(room.stored("a-0").isr) <= set(name.partitions[0].replicas)
 
 
-async def test_a_replaced_reassignment_uses_the_isr_in_zookeeper_before_its_notification() -> None:
+async def test_a_replaced_reassignment_uses_the_isr_written_by_the_leader_before_its_notification() -> None:
     room = await old_room()
     writes: list[str] = []
     room.ensemble.before_multi = lambda ops: writes.extend(op.path for op in ops if isinstance(op, Set))
@@ -113,7 +113,7 @@ async def test_a_replaced_reassignment_uses_the_isr_in_zookeeper_before_its_noti
     assert room.stored("a-0").isr == (1,)
 
 
-async def test_a_replaced_reassignment_is_refused_if_the_leader_epoch_cannot_be_raised() -> None:
+async def test_replacing_a_reassignment_is_refused_if_the_leader_epoch_cannot_be_incremented() -> None:
     room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
     await ask(room, a_0=[2])
     before = assigned(room)

@@ -47,7 +47,7 @@ def answer(room: Room, **codes: ErrorCode) -> LeaderAndIsrResponse:
     return LeaderAndIsrResponse(topics=topics)
 
 
-async def test_a_replica_on_a_failed_log_dir_loses_leadership_and_can_come_online_again() -> None:
+async def test_a_replica_on_a_failed_log_dir_loses_leadership_and_comes_online_after_repair() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)]})
     failed = answered(room, answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR, b=ErrorCode.NONE))
 
@@ -65,7 +65,7 @@ async def test_a_replica_on_a_failed_log_dir_loses_leadership_and_can_come_onlin
     assert not room.term.context.offline_dirs
 
 
-async def test_only_kafka_storage_error_of_a_partition_marks_its_replica_offline() -> None:
+async def test_only_a_partitions_kafka_storage_error_in_leader_and_isr_marks_the_replica_offline() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     stale = answer(room, a=ErrorCode.STALE_CONTROLLER_EPOCH)
     top = answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR)
@@ -79,7 +79,7 @@ async def test_only_kafka_storage_error_of_a_partition_marks_its_replica_offline
     assert await room.handle(on_update_metadata_response, refused) == []
 
 
-def test_only_known_failures_come_online_and_only_unknown_ones_go_offline() -> None:
+def test_leader_and_isr_errors_change_only_replicas_whose_log_dir_status_differs() -> None:
     context = ControllerContext(1)
     topic = context.add_topic("a", None)
     known, healthy, failing = (context.add_partition(topic, n, ReplicaAssignment((BrokerId(1),))) for n in range(3))
@@ -93,7 +93,7 @@ def test_only_known_failures_come_online_and_only_unknown_ones_go_offline() -> N
     assert (again.offline, again.online) == ([], [])
 
 
-async def test_a_replica_refused_by_a_broker_is_journalled() -> None:
+async def test_a_replica_that_a_broker_refuses_in_leader_and_isr_is_journalled() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)], "c": [(1, 2, 3)]})
     codes = {"a": ErrorCode.INCONSISTENT_TOPIC_ID, "b": ErrorCode.STALE_CONTROLLER_EPOCH, "c": ErrorCode.NONE}
 
@@ -114,7 +114,7 @@ async def test_a_leader_and_isr_response_from_an_earlier_broker_epoch_is_ignored
     assert await room.handle(on_leader_and_isr_response, late) == []
 
 
-async def test_old_leader_and_isr_responses_are_matched_by_topic_name() -> None:
+async def test_leader_and_isr_responses_of_old_versions_are_matched_by_topic_name() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     response = LeaderAndIsrResponse(
         partition_errors=[LeaderAndIsrPartitionError("a", 0, ErrorCode.KAFKA_STORAGE_ERROR)]
@@ -137,7 +137,7 @@ async def test_a_log_dir_event_sends_its_broker_leader_and_isr_for_all_its_repli
     assert not room.ensemble.nodes["/log_dir_event_notification"].children
 
 
-async def test_failed_log_directories_of_a_dead_broker_are_forgotten() -> None:
+async def test_the_controller_forgets_failed_log_directories_of_a_dead_broker() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     failed = answered(room, answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR))
     await room.handle(on_leader_and_isr_response, failed)

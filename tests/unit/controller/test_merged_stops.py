@@ -126,7 +126,7 @@ def merged(items: list[ControlItem]) -> list[str]:
     return [words(item) for item in merge(items) if not isinstance(item, UpdateMetadataItem)]
 
 
-def test_a_replica_started_and_stopped_many_times_merges_to_few_requests() -> None:
+def test_queued_requests_that_start_and_stop_a_replica_many_times_merge_to_few() -> None:
     orders = Orders()
     items = [item for _ in range(200) for item in (*orders.comes(0), *orders.goes(0))]
 
@@ -135,7 +135,7 @@ def test_a_replica_started_and_stopped_many_times_merges_to_few_requests() -> No
     assert orders.carried_out(left) == orders.carried_out(items)
 
 
-def test_replicas_stopped_one_by_one_merge_to_few_requests() -> None:
+def test_queued_stop_replica_requests_for_single_replicas_merge_to_few() -> None:
     context = ControllerContext(7)
     context.add_brokers([Broker(HUNG, (), epoch=102)])
     topic = context.add_topic("a", uuid.UUID(int=1))
@@ -146,7 +146,7 @@ def test_replicas_stopped_one_by_one_merge_to_few_requests() -> None:
     assert [p for item in left for p in item.partitions] == gone
 
 
-def test_merged_stops_delete_the_earlier_replica_before_the_latest_request() -> None:
+def test_merged_stop_replica_requests_delete_an_earlier_replica_before_later_requests() -> None:
     orders = Orders()
     items = [*orders.goes(0), *orders.comes(0), *orders.goes(0), *orders.comes(0), *orders.comes(0, is_new=False)]
     assert merged(items) == ["SR a-0@1+delete", "LISR a-0=1/[1]/3/3+new"]
@@ -155,21 +155,21 @@ def test_merged_stops_delete_the_earlier_replica_before_the_latest_request() -> 
     assert merged(items) == ["SR a-0@3+delete"]
 
 
-def test_a_stop_without_deletion_survives_merging() -> None:
+def test_a_stop_replica_without_deletion_is_kept_when_requests_are_merged() -> None:
     orders = Orders()
     items = [*orders.stops(0, delete=False), *orders.comes(0, is_new=False), *orders.stops(0, delete=False)]
 
     assert merged(items) == ["SR a-0@0", "LISR a-0=1/[1]/1/1", "SR a-0@1"]
 
 
-def test_merging_keeps_a_deletion_whatever_its_leader_epoch() -> None:
+def test_merging_stop_replica_requests_keeps_a_deletion_with_any_leader_epoch() -> None:
     orders = Orders()
     items = [*orders.stops(0, True, EPOCH_DURING_DELETE), *orders.comes(0), *orders.stops(0, True)]
 
     assert merged(items) == [f"SR a-0@{EPOCH_DURING_DELETE}+delete"]
 
 
-def test_merging_keeps_the_deletions_of_a_topic_and_its_recreated_namesake() -> None:
+def test_merging_requests_keeps_the_deletions_of_a_topic_and_of_its_recreation() -> None:
     orders = Orders()
     items = orders.stops(0, delete=True)
     orders.make_anew()
@@ -215,7 +215,7 @@ def a_life(orders: Orders, dice: random.Random) -> list[ControlItem]:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_merged_requests_leave_the_broker_as_all_single_requests_would(seed: int) -> None:
+def test_merged_control_requests_have_the_same_effect_on_a_broker_as_single_requests(seed: int) -> None:
     orders = Orders()
     items = a_life(orders, random.Random(seed))
 
@@ -229,7 +229,7 @@ def test_merged_requests_leave_the_broker_as_all_single_requests_would(seed: int
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_stop_replicas_merged_in_time_slices_have_the_effect_of_unmerged_ones(
+def test_stop_replica_requests_merged_in_time_slices_have_the_effect_of_unmerged_requests(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(klamm.controller.pending, "MAX_UNMERGED_REQUESTS", 4)

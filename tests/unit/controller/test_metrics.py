@@ -109,7 +109,7 @@ async def test_the_unclean_election_count_continues_over_terms() -> None:
     await nodes.close()
 
 
-async def test_event_queue_times_expire_after_a_long_idle_time() -> None:
+async def test_controller_event_queue_times_expire_after_a_long_idle_time() -> None:
     metrics = ControllerMetrics()
     metrics.event_taken(7.0)
     metrics.queue_time.forget()
@@ -133,7 +133,7 @@ def queue_times(controller: Controller) -> tuple[int, float, float]:
     return timer.count, timer.total_ms, timer.quantiles()[-1][1]
 
 
-async def test_event_queue_time_is_measured_from_put_to_take(
+async def test_the_event_queue_time_metric_is_measured_from_put_to_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes = Nodes()
@@ -168,7 +168,7 @@ async def test_event_queue_time_is_measured_from_put_to_take(
         (ZkPartitionReassignment(), "partitionreassignment"),
     ],
 )
-async def test_a_handled_or_failed_event_is_timed_and_sets_the_controller_state(
+async def test_a_handled_or_failed_controller_event_is_timed_and_sets_the_controller_state_metric(
     monkeypatch: pytest.MonkeyPatch, event: Event, timer: str, fails: bool
 ) -> None:
     nodes = Nodes()
@@ -191,7 +191,7 @@ async def test_a_handled_or_failed_event_is_timed_and_sets_the_controller_state(
     await nodes.close()
 
 
-async def test_an_event_is_timed_from_its_begin_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_controller_event_is_timed_from_its_begin_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -210,7 +210,9 @@ async def test_an_event_is_timed_from_its_begin_to_its_end(monkeypatch: pytest.M
     await nodes.close()
 
 
-async def test_an_event_without_a_metric_timer_does_not_stop_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_controller_event_without_a_metric_timer_does_not_stop_the_next_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -237,7 +239,7 @@ def test_every_controller_state_timed_in_kafka_has_a_timer() -> None:
     assert names == {n for n, row in TABLE.items() if row.kind == SUMMARY and "controllerstats" in n}
 
 
-async def test_every_controller_metric_has_a_row_in_the_table() -> None:
+async def test_every_controller_metric_has_a_row_in_the_table_of_metrics() -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -246,7 +248,7 @@ async def test_every_controller_metric_has_a_row_in_the_table() -> None:
     await nodes.close()
 
 
-async def test_unclean_leaders_allowed_at_run_time_are_elected_at_once() -> None:
+async def test_enabling_unclean_elections_at_run_time_elects_unclean_leaders_at_once() -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -266,7 +268,7 @@ async def test_unclean_leaders_allowed_at_run_time_are_elected_at_once() -> None
     await nodes.close()
 
 
-async def test_an_ended_term_leaves_no_timer_channel_or_task() -> None:
+async def test_the_end_of_a_controllers_term_leaves_no_timer_channel_or_task() -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.start(2)

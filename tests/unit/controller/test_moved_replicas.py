@@ -61,7 +61,7 @@ async def test_a_replica_reassigned_away_from_a_dead_broker_is_deleted_when_it_r
 
 
 @pytest.mark.parametrize("is_seen_first", [True, False])
-async def test_a_removed_replica_is_deleted_although_its_broker_bounced_unnoticed(is_seen_first: bool) -> None:
+async def test_a_replica_removed_by_a_reassignment_is_deleted_even_if_its_broker_bounced(is_seen_first: bool) -> None:
     """StopReplica named the registration before and was refused; the answer comes before that is seen, or after."""
     room = await room_with(1, 2)
     await ask(room, a_0=[1, 3])
@@ -104,7 +104,7 @@ async def answer_deletion(room: Room, partition: Partition, epoch: int, error: E
     await room.handle(on_replica_deletion_answer, answer)
 
 
-async def test_a_removed_replicas_deletion_is_carried_out_by_the_next_controller() -> None:
+async def test_the_next_controller_deletes_a_replica_removed_by_a_reassignment() -> None:
     """It was queued, not sent, when the controller died: the topic's znode names that broker no more."""
     room = await room_with(1, 2)
     await moved_away(room)
@@ -118,7 +118,7 @@ async def test_a_removed_replicas_deletion_is_carried_out_by_the_next_controller
     assert not any(r.startswith("SR") for r in await new_controller(room))
 
 
-async def test_a_deposed_controller_does_not_delete_a_replica_that_was_added_back() -> None:
+async def test_a_replaced_controller_does_not_delete_a_replica_that_was_added_back() -> None:
     room = await room_with(1, 2)
     await moved_away(room)
     room.kill(2)
@@ -132,7 +132,7 @@ async def test_a_deposed_controller_does_not_delete_a_replica_that_was_added_bac
     assert not any(r.startswith("SR") for r in room.channels.take())
 
 
-async def test_a_stop_replica_response_naming_a_replica_twice_clears_its_record_once() -> None:
+async def test_a_stop_replica_response_that_names_a_replica_twice_clears_its_pending_deletion_once() -> None:
     """Orders of a move and of the next controller, or about two topics of one name, share a request."""
     room = await room_with(1, 2)
     partition, epoch = await moved_away(room)
@@ -159,7 +159,7 @@ async def test_a_late_leader_and_isr_response_does_not_clear_a_later_pending_del
     assert not room.term.context.pending_deletions
 
 
-async def test_only_the_response_to_the_last_deletion_of_a_replica_clears_its_record() -> None:
+async def test_only_the_response_to_a_replicas_last_deletion_clears_its_pending_deletion() -> None:
     """It came back, and went again, before the broker had answered: it may make the log anew in between."""
     room = await room_with(1, 2)
     partition, epoch = await moved_away(room)
@@ -175,7 +175,7 @@ async def test_only_the_response_to_the_last_deletion_of_a_replica_clears_its_re
     assert not room.term.context.pending_deletions
 
 
-async def test_adding_one_replica_back_keeps_the_pending_deletion_of_the_other() -> None:
+async def test_adding_a_removed_replica_back_keeps_the_pending_deletion_of_another_replica() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1, 2), (1, 2)]})
     for name in ("a-0", "a-1"):
         await ask(room, **{name.replace("-", "_"): [1, 3]})
@@ -190,7 +190,7 @@ async def test_adding_one_replica_back_keeps_the_pending_deletion_of_the_other()
         assert list(record.partitions) == [1]
 
 
-async def test_a_replica_whose_broker_died_before_its_deletion_is_recorded_as_pending() -> None:
+async def test_the_deletion_of_a_replica_whose_broker_died_first_is_recorded_as_pending() -> None:
     room = await room_with(1, 2)
     await ask(room, a_0=[1, 3])
     await join(room, 1, 2, 3)
@@ -205,7 +205,7 @@ async def test_a_replica_whose_broker_died_before_its_deletion_is_recorded_as_pe
     assert (record.topic, list(record.partitions)) == ("a", [0])
 
 
-async def test_a_failed_replica_deletion_stays_recorded_after_its_topic_is_deleted() -> None:
+async def test_a_failed_replica_deletion_stays_recorded_as_pending_after_its_topic_is_deleted() -> None:
     """Its log directory failed: the topic's deletion asks other brokers, a later topic of that name would meet it."""
     room = await room_with(1, 2)
     await ask(room, a_0=[1, 3])
@@ -237,7 +237,7 @@ async def test_a_replica_added_back_before_its_broker_returned_is_not_deleted() 
 
 
 @pytest.mark.parametrize(("target", "waits"), [([2], False), ([2, 3], True)])
-async def test_a_reassigned_partition_that_never_had_a_leader_gets_one_in_its_target(
+async def test_a_reassigned_partition_that_never_had_a_leader_gets_a_target_replica_as_leader(
     target: list[int], waits: bool
 ) -> None:
     room = await Room.open((1, 2), topics={"a": [(3,)]})
@@ -256,7 +256,7 @@ async def test_a_reassigned_partition_that_never_had_a_leader_gets_one_in_its_ta
     assert any(r.startswith("LISR a-0=2/") and r.endswith("-> 2") for r in requests)  # it hears of its replica
 
 
-async def test_leadership_moves_before_a_replaced_reassignment_removes_the_leader() -> None:
+async def test_leadership_moves_before_replacing_a_reassignment_removes_the_leaders_replica() -> None:
     room = await room_with(1, 2, brokers=(1, 2, 3, 4))
     await ask(room, a_0=[3, 4])
     await join(room, 1, 2, 3)

@@ -27,7 +27,7 @@ def left(room: Room) -> list[str]:
     return sorted(room.ensemble.nodes[ISR_CHANGES].children)
 
 
-async def test_a_notification_that_cannot_be_read_is_kept_until_it_can() -> None:
+async def test_an_unreadable_notification_znode_is_kept_until_the_controller_can_read_its_content() -> None:
     room = await room_with_isr_changes("a-0", "a-1")
     hidden = left(room)[0]
     room.ensemble.unreadable.add(f"{ISR_CHANGES}/{hidden}")
@@ -43,18 +43,18 @@ async def test_a_notification_that_cannot_be_read_is_kept_until_it_can() -> None
     assert not left(room)
 
 
-async def test_an_isr_change_notification_is_kept_until_its_state_can_be_read() -> None:
+async def test_an_isr_change_notification_is_kept_until_the_partition_state_can_be_read() -> None:
     room = await room_with_isr_changes("a-0", "a-1")
     hidden = left(room)[0]
     room.ensemble.unreadable.add(state_path(parse_topic_partition("a-0")))
     shrunk = room.stored("a-0")._replace(isr=(BrokerId(1),))
     room.write_state("a-0", shrunk)
 
-    with pytest.raises(KlammError, match=f"{hidden} .ZooKeeper: NO_AUTH for the state of a-0"):
+    with pytest.raises(KlammError, match=f"{hidden} .ZooKeeper answered NO_AUTH for the state of a-0"):
         await room.handle(on_isr_change_notification, IsrChangeNotification())
     assert left(room) == [hidden]
     assert [(e.facts["what"], e.facts["why"]) for e in room.entries("refused")] == [
-        ("ISR change", "ZooKeeper: NO_AUTH")
+        ("ISR change", "ZooKeeper answered NO_AUTH")
     ]
 
     room.ensemble.unreadable.clear()
@@ -63,7 +63,7 @@ async def test_an_isr_change_notification_is_kept_until_its_state_can_be_read() 
     assert not left(room)
 
 
-async def test_an_isr_change_with_a_malformed_state_is_journalled_and_removed() -> None:
+async def test_an_isr_change_notification_for_a_malformed_state_is_journalled_and_removed() -> None:
     room = await room_with_isr_changes("a-0")
     room.ensemble.apply([Set(state_path(parse_topic_partition("a-0")), b"{nonsense")])
 
@@ -73,7 +73,7 @@ async def test_an_isr_change_with_a_malformed_state_is_journalled_and_removed() 
     assert not left(room)
 
 
-async def test_a_log_dir_event_that_cannot_be_read_is_kept_and_handled_later() -> None:
+async def test_a_log_dir_event_notification_that_cannot_be_read_is_kept_and_handled_later() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     path = f"{LOG_DIR_EVENTS}/log_dir_event_0"
     room.ensemble.apply([Create(path, encode_log_dir_event(BrokerId(2)))])
@@ -88,7 +88,7 @@ async def test_a_log_dir_event_that_cannot_be_read_is_kept_and_handled_later() -
 
 
 @pytest.mark.parametrize(("error", "stays"), [(MalformedReply("garbled"), True), (RuntimeError("a mistake"), False)])
-async def test_notifications_are_kept_after_a_zookeeper_failure_and_removed_after_our_own_error(
+async def test_notification_znodes_are_kept_after_a_zookeeper_failure_but_not_after_a_handler_error(
     monkeypatch: pytest.MonkeyPatch, error: Exception, stays: bool
 ) -> None:
     """The next controller would make the same mistake with them, and so would every other."""

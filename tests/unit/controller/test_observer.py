@@ -50,7 +50,7 @@ class Notes(Observer):
         self.lines.append(f"{type(item).__name__} to {broker}")
 
 
-async def test_an_observer_is_notified_of_terms_events_and_transitions(nodes: Nodes) -> None:
+async def test_a_controllers_observer_is_notified_of_terms_events_and_state_transitions(nodes: Nodes) -> None:
     notes = Notes()
     await nodes.start(1, observer=notes)
     await nodes.settle()
@@ -78,7 +78,9 @@ async def test_an_observer_is_notified_of_terms_events_and_transitions(nodes: No
     assert notes.lines[:3] == ["Reelect begins, 0 wait", "term 1 ends, 0 channels open", "term 2 begins"]
 
 
-async def test_an_observer_is_notified_of_unexpected_errors(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_controllers_observer_is_notified_of_unexpected_errors(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notes = Notes()
     await nodes.start(1, observer=notes)
     await nodes.settle()

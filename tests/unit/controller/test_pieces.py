@@ -91,7 +91,7 @@ async def test_a_large_leader_and_isr_is_encoded_in_several_loop_iterations() ->
     assert max(changes) == PIECE
 
 
-async def test_an_answered_request_is_released_before_the_next_is_taken() -> None:
+async def test_the_states_of_an_answered_control_request_are_released_before_the_next_request() -> None:
     nodes = Nodes()
     await nodes.start(1)
     await nodes.settle()
@@ -109,7 +109,7 @@ async def test_an_answered_request_is_released_before_the_next_is_taken() -> Non
     await nodes.close()
 
 
-async def test_requests_to_a_removed_broker_are_released_one_per_loop_iteration() -> None:
+async def test_queued_requests_to_a_removed_broker_are_released_one_per_loop_iteration() -> None:
     taken: list[ControlItem] = []
 
     class Counting(RequestBuilder):
@@ -229,7 +229,7 @@ class Unasked(Partition):
         raise AssertionError("nobody looks for it")
 
 
-async def test_no_requests_are_built_for_dead_brokers() -> None:
+async def test_no_control_requests_are_built_for_dead_brokers() -> None:
     context, outbox = ControllerContext(1), Outbox()
     batch = RequestBatch(context, ControllerSettings(ONE), outbox, CountedSlices())
     context.add_topic("a", None).partitions[0] = gone = Unasked("a", 0, BOTH)
@@ -240,7 +240,7 @@ async def test_no_requests_are_built_for_dead_brokers() -> None:
     assert not outbox.items
 
 
-async def test_a_missing_reassign_partitions_znode_is_not_compared_with_completed_reassignments() -> None:
+async def test_removing_entries_of_completed_reassignments_skips_a_missing_reassign_partitions_znode() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     finished = Unasked("a", 0, BOTH)
 

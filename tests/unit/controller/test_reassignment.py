@@ -40,7 +40,7 @@ def znodes_of_request(room: Room) -> dict[TopicPartition, tuple[BrokerId, ...]]:
 # ---- worked traces
 
 
-async def test_reassigning_one_replica_adds_it_waits_for_the_isr_and_deletes_the_old_one() -> None:
+async def test_reassigning_a_replica_adds_the_new_waits_for_the_isr_and_deletes_the_old() -> None:
     room = await room_with(1)
 
     answer, requests = await ask(room, a_0=[2])
@@ -73,7 +73,7 @@ async def test_reassigning_one_replica_adds_it_waits_for_the_isr_and_deletes_the
     assert room.partition("a-0") not in room.term.context.replicas_on(BrokerId(1))
 
 
-async def test_a_reassignment_stays_complete_although_its_znode_entry_cannot_be_removed() -> None:
+async def test_a_completed_reassignment_stays_complete_even_if_its_znode_entry_cannot_be_removed() -> None:
     """It was undone in memory alone, and begun again with every trigger."""
     room = await room_with(1)
     leave_request(room, a_0=[2])
@@ -93,7 +93,7 @@ async def test_a_reassignment_stays_complete_although_its_znode_entry_cannot_be_
     assert assigned(room) == "[2] + [] - []"
 
 
-async def test_the_same_reassignment_again_raises_the_leader_epoch_only_once() -> None:
+async def test_repeating_the_same_reassignment_request_increments_the_leader_epoch_only_once() -> None:
     room = await room_with()
 
     _, requests = await ask(room, a_0=[1, 2, 3])
@@ -107,7 +107,7 @@ async def test_the_same_reassignment_again_raises_the_leader_epoch_only_once() -
     ]
 
 
-async def test_a_waiting_reassignment_that_is_requested_again_is_sent_again() -> None:
+async def test_repeating_the_request_of_a_waiting_reassignment_sends_leader_and_isr_again() -> None:
     room = await room_with(1)
     await ask(room, a_0=[2])
 

@@ -36,7 +36,7 @@ async def test_the_reassign_partitions_znode_is_processed_and_removed_with_its_l
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 
-async def test_a_reassign_partitions_entry_already_in_progress_is_not_restarted() -> None:
+async def test_a_reassignment_already_in_progress_is_not_restarted_by_a_reassign_partitions_entry() -> None:
     room = await room_with(1)
     leave_request(room, a_0=[2])
     await room.handle(on_zk_reassignment, ZkPartitionReassignment())
@@ -44,7 +44,7 @@ async def test_a_reassign_partitions_entry_already_in_progress_is_not_restarted(
     assert await room.handle(on_zk_reassignment, ZkPartitionReassignment()) == []
 
 
-async def test_an_invalid_reassign_partitions_entry_is_removed_although_it_matches_one_in_progress() -> None:
+async def test_an_invalid_reassign_partitions_entry_is_removed_even_if_equal_to_an_ongoing_reassignment() -> None:
     room = await room_with(1)
     await ask(room, a_0=[2])
     leave_request(room, a_0=[2, 2])
@@ -72,7 +72,7 @@ async def test_invalid_reassign_partitions_entries_are_journalled_and_removed() 
     }
 
 
-async def test_a_reassign_partitions_entry_waits_for_an_offline_broker_and_can_be_cancelled() -> None:
+async def test_a_reassign_partitions_entry_with_an_offline_broker_waits_and_can_be_cancelled() -> None:
     room = await Room.open((1, 2), topics={"a": [(1,)]})
     leave_request(room, a_0=[9])
 
@@ -87,7 +87,7 @@ async def test_a_reassign_partitions_entry_waits_for_an_offline_broker_and_can_b
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b'{"version":1,"partitions":[{"topic":"a"}]}'])
-async def test_a_malformed_request_znode_is_journalled_and_removed(payload: bytes) -> None:
+async def test_a_malformed_reassign_partitions_znode_is_journalled_and_removed(payload: bytes) -> None:
     room = await room_with(1)
     heard: list[WatchEvent] = []
     room.ensemble.apply([Create(znodes.REASSIGN_PARTITIONS, payload)])
@@ -148,7 +148,7 @@ async def test_the_journal_names_the_replicas_a_reassignment_waits_for() -> None
     assert room.entries("reassignment")[-1].facts["step"] == "complete"
 
 
-async def test_the_journal_says_why_a_moved_replica_leaves_the_isr() -> None:
+async def test_the_journal_states_why_a_reassigned_replica_leaves_the_isr() -> None:
     room = await room_with(1, 2)
     await ask(room, a_0=[1, 3])
     await join(room, 1, 2, 3)

@@ -94,7 +94,7 @@ async def test_broker_0_may_be_the_target_of_a_reassignment() -> None:
     assert (answer.refused, assigned(room)) == ({}, "[0, 1] + [0] - [1]")
 
 
-async def test_one_refused_reassignment_does_not_stop_the_others() -> None:
+async def test_a_refused_reassignment_does_not_stop_other_reassignments_of_the_request() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,)]})
 
     answer, _ = await ask(room, a_0=[9], a_1=[2], b_0=[1])

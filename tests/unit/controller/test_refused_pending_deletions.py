@@ -34,7 +34,7 @@ FORBIDDEN = [("/klamm",), ("/klamm", RECORDS), ("/klamm", RECORDS, f"{RECORDS}/1
 
 
 @pytest.mark.parametrize("paths", FORBIDDEN, ids=lambda paths: paths[-1])
-async def test_a_reassignment_waits_until_its_pending_deletion_can_be_written_and_others_proceed(
+async def test_a_reassignment_waits_until_its_pending_deletion_znode_can_be_written(
     paths: tuple[str, ...],
 ) -> None:
     room = await Room.open(topics={"a": [(1,)], "b": [(3,)]})
@@ -63,7 +63,7 @@ async def test_a_reassignment_waits_until_its_pending_deletion_can_be_written_an
     assert any("+delete -> 1" in request for request in requests)
 
 
-async def test_a_replaced_reassignment_keeps_a_replica_whose_pending_deletion_cannot_be_written() -> None:
+async def test_replacing_a_reassignment_keeps_a_replica_whose_pending_deletion_cannot_be_written() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(on_api_reassignment, ApiPartitionReassignment({parse_topic_partition("a-0"): [TWO]}))
     forbid(room, "/klamm")
@@ -76,7 +76,7 @@ async def test_a_replaced_reassignment_keeps_a_replica_whose_pending_deletion_ca
     assert room.partition("a-0").assignment.adding == (2,)
 
 
-async def test_a_topic_deletion_waits_until_its_pending_deletion_can_be_written_and_others_proceed() -> None:
+async def test_a_topic_deletion_waits_until_its_pending_deletion_znode_can_be_written() -> None:
     cluster = await Deleting.open({"a": [(2,)], "b": [(1,)], "c": [(2,)]}, settings=NO_WAITING)
     forbid(cluster.room, "/klamm")
     await cluster.kill(2)
@@ -100,7 +100,7 @@ async def test_a_topic_deletion_waits_until_its_pending_deletion_can_be_written_
 
 
 @pytest.mark.parametrize("hidden", ["the list", "a broker's list", "a record"])
-async def test_unreadable_pending_deletions_are_journalled_and_do_not_end_the_term(hidden: str) -> None:
+async def test_unreadable_pending_deletion_znodes_are_journalled_and_do_not_end_the_term(hidden: str) -> None:
     room = await Room.open(topics={"a": [(1,), (1,)]})
     first, second = room.partition("a-0"), room.partition("a-1")
     await schedule_deletion_of_moved(room.term, {ONE: [first]})
@@ -133,7 +133,7 @@ def _named(room: Room) -> list[int]:
     return sorted(p.partition for p in named)
 
 
-async def test_a_pending_deletion_that_an_acl_protects_is_journalled_with_the_remedy() -> None:
+async def test_a_pending_deletion_znode_protected_by_an_acl_is_journalled_with_a_remedy() -> None:
     cluster = await Deleting.open({"a": [(2,)]}, settings=NO_WAITING)
     no_deletion = (Acl(Permission.READ | Permission.CREATE, "world", "anyone"),)
     made = [Create("/klamm"), Create(RECORDS), Create(f"{RECORDS}/2", acl=no_deletion)]

@@ -64,20 +64,22 @@ async def late(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Late:
     return Late(nodes, controller, monkeypatch)
 
 
-async def test_a_partition_gets_its_leader_once_its_refused_state_write_succeeds(nodes: Nodes, late: Late) -> None:
+async def test_a_partition_gets_its_leader_once_the_retried_state_write_succeeds(nodes: Nodes, late: Late) -> None:
     nodes.ensemble.unwritable.add(STATE)
     await nodes.topic("a", [(1,)])
     for _ in range(3):
         await late.come()
     [told] = [e for e in nodes.journal(1, "refused") if e.facts["what"] == "first leader"]
-    assert told.facts["why"] == "ZooKeeper: NO_AUTH"
+    assert told.facts["why"] == "ZooKeeper answered NO_AUTH"
 
     nodes.ensemble.unwritable.clear()
     await late.come()
     assert STATE in nodes.ensemble.nodes
 
 
-async def test_refused_writes_are_retried_with_growing_backoff_until_all_succeed(nodes: Nodes, late: Late) -> None:
+async def test_refused_zookeeper_writes_are_retried_with_growing_backoff_until_all_succeed(
+    nodes: Nodes, late: Late
+) -> None:
     nodes.ensemble.unwritable.add(STATE)
     await nodes.topic("a", [(1,)])
     for _ in range(5):
@@ -104,7 +106,7 @@ RETRIED_BY = {
 
 
 @pytest.mark.parametrize(("path", "event"), RETRIED_BY.items())
-async def test_a_refused_write_is_retried_by_the_event_that_handles_its_path(
+async def test_a_refused_zookeeper_write_is_retried_by_the_event_that_handles_its_path(
     path: str, event: Callable[[], events.Event]
 ) -> None:
     assert list(retry_events_for([path, path])) == [event().retry_key]
@@ -116,13 +118,13 @@ async def test_a_refused_removal_of_an_election_request_is_retried_by_a_preferre
     assert (retried.partitions, retried.unclean) == (None, False)
 
 
-def test_events_with_different_retry_keys_are_retried_separately() -> None:
+def test_controller_events_with_different_retry_keys_are_retried_separately() -> None:
     keys = {events.PartitionModifications(topic).retry_key for topic in ("a", "b", "a")}
     assert len(keys) == 2
     assert events.TopicChange().retry_key == events.TopicChange().retry_key != events.TopicDeletion().retry_key
 
 
-async def test_a_notification_that_cannot_be_removed_is_removed_later(nodes: Nodes, late: Late) -> None:
+async def test_removing_a_notification_znode_is_retried_after_a_refusal(nodes: Nodes, late: Late) -> None:
     left = f"{LOG_DIR_EVENTS}/log_dir_event_0"
     nodes.ensemble.unwritable.add(left)
     nodes.ensemble.apply([Create(left, b'{"version":1,"broker":1,"event":1}')])
@@ -134,7 +136,7 @@ async def test_a_notification_that_cannot_be_removed_is_removed_later(nodes: Nod
     assert left not in nodes.ensemble.nodes
 
 
-async def test_a_dead_broker_is_removed_from_the_isr_once_the_write_succeeds() -> None:
+async def test_a_dead_broker_leaves_the_isr_once_the_retried_state_write_succeeds() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(3, 2)]})
     room.ensemble.unwritable.add(STATE)
     room.kill(2)
@@ -149,7 +151,7 @@ async def test_a_dead_broker_is_removed_from_the_isr_once_the_write_succeeds() -
     assert not any("b-0" in r for r in requests)
 
 
-async def test_a_broker_dead_at_failover_is_removed_from_the_isr_once_the_write_succeeds() -> None:
+async def test_a_broker_dead_at_failover_leaves_the_isr_once_the_retried_write_succeeds() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     room.kill(2)
     room.ensemble.unwritable.add(STATE)
@@ -163,7 +165,7 @@ async def test_a_broker_dead_at_failover_is_removed_from_the_isr_once_the_write_
     assert "LISR a-0=1/[1]/1/1 -> 1" in requests
 
 
-async def test_an_empty_pending_deletion_is_removed_once_zookeeper_allows_it() -> None:
+async def test_removing_an_empty_pending_deletion_znode_is_retried_until_zookeeper_allows_the_write() -> None:
     cluster = await Deleting.open({"a": [(2,)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")
@@ -211,7 +213,7 @@ async def test_a_reassignment_that_cannot_complete_elects_its_leader_only_once()
     assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in requests)
 
 
-async def test_a_waiting_reassignment_is_not_restarted_by_the_retry_of_another_refused_write() -> None:
+async def test_retrying_a_refused_write_does_not_restart_a_waiting_reassignment() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(on_api_reassignment, ApiPartitionReassignment({A0: [TWO]}))
     begun = room.now("a-0")
@@ -220,7 +222,7 @@ async def test_a_waiting_reassignment_is_not_restarted_by_the_retry_of_another_r
     assert room.now("a-0") == begun
 
 
-async def test_a_controller_that_may_not_delete_its_znode_journals_it() -> None:
+async def test_a_controller_that_may_not_delete_its_controller_znode_journals_the_refusal() -> None:
     room = await Room.open()
     room.ensemble.unwritable.add(CONTROLLER)
 
@@ -232,7 +234,7 @@ async def test_a_controller_that_may_not_delete_its_znode_journals_it() -> None:
     await room.term.store.delete_controller()  # somebody was faster
 
 
-async def test_a_recreated_topics_replica_is_created_although_the_old_pending_deletion_cannot_be_removed() -> None:
+async def test_a_recreated_topics_replica_is_created_even_if_its_old_pending_deletion_remains() -> None:
     cluster = await deleted_offline_then_created_again()
     await cluster.start(2)
     await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID)

@@ -13,7 +13,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
-async def test_a_batch_sends_leader_and_isr_then_update_metadata_then_stop_replica() -> None:
+async def test_a_batch_of_control_requests_sends_leader_and_isr_update_metadata_then_stop_replica() -> None:
     scene = Scene()
     scene.batch.add_stop_replica(ids(1), scene.partitions[0], delete=False)
     scene.batch.add_leader_and_isr(ids(2), scene.partitions[0], is_new=False)
@@ -28,7 +28,7 @@ async def test_a_batch_sends_leader_and_isr_then_update_metadata_then_stop_repli
     ]
 
 
-async def test_a_queued_leader_and_isr_lists_a_leader_that_was_unregistered_since() -> None:
+async def test_a_queued_leader_and_isr_still_lists_a_leader_unregistered_meanwhile() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(2), scene.partitions[0], is_new=False)
     await scene.batch.send("c")
@@ -39,7 +39,7 @@ async def test_a_queued_leader_and_isr_lists_a_leader_that_was_unregistered_sinc
     assert [(b.broker_id, b.port) for b in request.live_leaders] == [(1, 9092)]
 
 
-async def test_is_new_and_delete_flags_survive_later_changes_in_a_batch() -> None:
+async def test_is_new_and_delete_flags_are_kept_by_later_changes_in_a_request_batch() -> None:
     scene = Scene()
     [p] = scene.partitions
     for flag in (True, False):
@@ -65,7 +65,7 @@ async def test_leader_and_isr_sets_is_new_for_new_replicas_only() -> None:
     ]
 
 
-async def test_brokers_share_a_state_in_one_batch_and_the_next_batch_carries_the_newer_state() -> None:
+async def test_requests_of_one_batch_share_a_partition_state_and_the_next_batch_is_newer() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(1, 2), p, is_new=False)
@@ -80,7 +80,7 @@ async def test_brokers_share_a_state_in_one_batch_and_the_next_batch_carries_the
     assert p.shared_state is None
 
 
-async def test_a_batch_that_is_dropped_half_sent_leaves_no_state_behind() -> None:
+async def test_clearing_a_half_built_request_batch_releases_its_partition_states() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(1), p, is_new=False)
@@ -90,7 +90,7 @@ async def test_a_batch_that_is_dropped_half_sent_leaves_no_state_behind() -> Non
     assert p.shared_state is None
 
 
-async def test_unregistered_brokers_get_no_requests() -> None:
+async def test_brokers_without_a_registration_get_no_control_requests() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(-1, 9), p, is_new=True)
@@ -102,7 +102,7 @@ async def test_unregistered_brokers_get_no_requests() -> None:
     assert all(isinstance(item, UpdateMetadataItem) for _, item in scene.outbox.sent)
 
 
-async def test_a_sent_batch_leaves_nothing_for_the_next_event() -> None:
+async def test_a_sent_request_batch_leaves_no_request_for_the_next_event() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=True)
     scene.batch.add_stop_replica(ids(1), scene.partitions[0], delete=True)
@@ -131,7 +131,7 @@ async def test_update_metadata_of_many_partitions_is_split_into_several_requests
     assert [len(item.states) for _, item in scene.outbox.sent] == [REQUEST_PARTITIONS, 1]  # type: ignore[union-attr]
 
 
-async def test_brokers_share_one_encoded_body_until_the_broker_list_changes() -> None:
+async def test_control_requests_share_one_encoded_body_until_the_broker_list_changes() -> None:
     scene = Scene()
     scene.batch.add_metadata(ids(1, 2), scene.partitions)
     await scene.batch.send("c")

@@ -118,7 +118,7 @@ async def test_a_requested_unclean_election_ignores_the_config_and_is_journalled
     assert (decision["decision"], decision["unclean"], decision["rejected"]) == ("unclean", True, [[1, "not live"]])
 
 
-async def test_an_unclean_leader_is_not_marked_recovering_in_an_old_protocol() -> None:
+async def test_an_uncleanly_elected_leader_is_not_marked_recovering_in_an_old_protocol() -> None:
     room = await Room.open(topics={"a": [(1, 2)]}, settings=ControllerSettings(BrokerId(1), ibp=(3, 1, 0)))
     await alone_in_sync(room)
 
@@ -156,7 +156,7 @@ async def test_a_requested_election_without_live_replicas_returns_an_error() -> 
     assert errors(answer) == {"a-0": ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
-async def test_enabling_unclean_election_in_a_topic_config_applies_at_once() -> None:
+async def test_enabling_unclean_election_in_a_topic_config_takes_effect_at_once() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     await alone_in_sync(room)
     await room.store.write_config("topics", "a", {"unclean.leader.election.enable": "true"})
@@ -214,7 +214,7 @@ async def test_a_new_controller_processes_an_existing_preferred_replica_election
 
 
 @pytest.mark.parametrize("payload", [None, b"[]", b'{"partitions":[{"topic":1}]}'])
-async def test_a_malformed_request_znode_is_journalled_and_removed(payload: bytes | None) -> None:
+async def test_a_malformed_preferred_replica_election_znode_is_journalled_and_removed(payload: bytes | None) -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     room.ensemble.apply([Create(znodes.PREFERRED_ELECTION, payload)])
 
@@ -320,7 +320,7 @@ async def reassign(room: Room, name: str, *target: int) -> None:
     assert event.reply.result() == (ErrorCode.NONE, {})
 
 
-async def test_auto_rebalance_during_a_reassignment_does_not_stop_it_from_completing() -> None:
+async def test_auto_rebalance_during_a_reassignment_does_not_prevent_its_completion() -> None:
     room = await Room.open(topics={"a": [(2, 1)], "b": [(1,)]})
     led_by_another(room, "a-0", 1)
     await reassign(room, "b-0", 3)
@@ -351,7 +351,7 @@ async def test_auto_rebalance_does_not_run_when_disabled() -> None:
     assert "rebalance" not in room.term.timers
 
 
-async def test_a_failed_election_away_from_a_leader_shutting_down_returns_an_error() -> None:
+async def test_a_failed_election_for_a_partition_whose_leader_shuts_down_returns_an_error() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(
         on_controlled_shutdown, ControlledShutdown(BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
@@ -363,7 +363,7 @@ async def test_a_failed_election_away_from_a_leader_shutting_down_returns_an_err
     assert errors(answer) == {"a-0": ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
-async def test_a_topic_that_is_being_deleted_is_not_elected() -> None:
+async def test_elections_skip_partitions_of_a_topic_that_is_being_deleted() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     await bounce(room, 1)
     await join(room, "a-0", 2, 1)

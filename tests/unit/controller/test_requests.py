@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.controller_room import words
-from tests.unit.controller.request_scene import KAFKA_REQUEST_VERSIONS, Scene, ids, lisr, umr, waiting
+from tests.unit.controller.request_scene import KAFKA_REQUEST_VERSIONS, Scene, begin_deletion, ids, lisr, umr, waiting
 
 from klamm.controller.control_requests import (
     ControlItem,
@@ -24,7 +24,7 @@ from klamm.sim.nodes.control_messages import partition_states
 
 
 @pytest.mark.parametrize("ibp", KAFKA_REQUEST_VERSIONS)
-async def test_every_version_of_every_request_can_be_sent_and_read(ibp: str) -> None:
+async def test_every_version_of_every_control_request_can_be_encoded_and_decoded(ibp: str) -> None:
     scene = Scene(ibp)
     [p] = scene.partitions
     versions = scene.settings.versions
@@ -63,7 +63,7 @@ async def test_every_version_of_every_request_can_be_sent_and_read(ibp: str) -> 
 
 
 @pytest.mark.parametrize("ibp", ["0.8.2", "2.2-IV0", "2.4-IV1"])
-async def test_before_version_3_stops_and_deletions_are_sent_in_two_stop_replica_requests(ibp: str) -> None:
+async def test_stop_replica_before_version_3_sends_stops_and_deletions_in_two_requests(ibp: str) -> None:
     scene = Scene(ibp, partitions=3)
     for p, delete in zip(scene.partitions, (False, True, False), strict=True):
         scene.batch.add_stop_replica(ids(2), p, delete)
@@ -81,7 +81,7 @@ async def test_before_version_3_stops_and_deletions_are_sent_in_two_stop_replica
 
 
 @pytest.mark.parametrize("ibp", ["2.6-IV0", "3.9"])
-async def test_from_version_3_one_stop_replica_carries_stops_and_deletions(ibp: str) -> None:
+async def test_stop_replica_from_version_3_carries_stops_and_deletions_in_one_request(ibp: str) -> None:
     scene = Scene(ibp, partitions=2)
     for p, delete in zip(scene.partitions, (False, True), strict=True):
         scene.batch.add_stop_replica(ids(2), p, delete)
@@ -101,7 +101,7 @@ async def test_stop_replica_for_a_topic_in_deletion_carries_leader_epoch_minus_2
     scene = Scene()
     other = scene.context.add_partition(scene.context.add_topic("b", None), 0, ReplicaAssignment(ids(1, 2)))
     scene.lead(other, 1, epoch=3)
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     if begun:
         scene.context.topics_with_deletion_started.add("a")
     for p in (*scene.partitions, other):
@@ -125,7 +125,7 @@ async def test_update_metadata_omits_partitions_that_never_had_a_leader_but_list
     assert [b.id for b in request.live_brokers] == [1, 2, 3]
 
 
-async def test_update_metadata_is_sent_to_and_lists_brokers_shutting_down_but_not_dead_ones() -> None:
+async def test_update_metadata_includes_brokers_shutting_down_but_not_dead_brokers() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.context.begin_shutdown(BrokerId(2))
@@ -144,7 +144,7 @@ async def test_update_metadata_is_sent_to_and_lists_brokers_shutting_down_but_no
     assert [b.id for b in scene.decoded(metadata, 1)[0].live_brokers] == [1, 2]
 
 
-async def test_the_parts_of_a_split_update_metadata_are_recognized_as_one_change() -> None:
+async def test_the_parts_of_a_split_update_metadata_request_are_recognized_as_one_change() -> None:
     scene = Scene(partitions=REQUEST_PARTITIONS + 1)
     for _ in range(2):
         scene.batch.add_metadata(ids(2), scene.partitions)
@@ -154,7 +154,7 @@ async def test_the_parts_of_a_split_update_metadata_are_recognized_as_one_change
     assert [send_groups.index(send_group) for send_group in send_groups] == [0, 0, 2, 2]
 
 
-async def test_requests_carry_the_topic_ids_of_topics_that_have_one() -> None:
+async def test_control_requests_carry_the_topic_ids_of_topics_that_have_a_topic_id() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=False)
     await scene.batch.send("c")
@@ -178,7 +178,7 @@ async def test_leader_and_isr_omits_partitions_of_a_topic_removed_since_it_was_q
 async def test_update_metadata_sends_only_the_deletion_of_a_topic_removed_since_it_was_queued(ibp: str) -> None:
     scene = Scene(ibp, partitions=2)
     before = umr(scene, *scene.partitions)
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     going = umr(scene, *scene.partitions)
     scene.context.remove_topic("a")
     scene.context.add_partition(scene.context.add_topic("a", uuid.UUID(int=6)), 0, ReplicaAssignment(ids(1)))
@@ -187,9 +187,9 @@ async def test_update_metadata_sends_only_the_deletion_of_a_topic_removed_since_
     assert told == [[], [(None, -2)] * 2]
 
 
-def test_compaction_distinguishes_a_deleted_topic_from_a_recreated_one_of_that_name() -> None:
+def test_compaction_of_queued_requests_distinguishes_a_deleted_topic_from_its_recreation() -> None:
     scene = Scene()
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     deletion = umr(scene, *scene.partitions)
     items: list[ControlItem] = [replace(deletion, deletes=True) for _ in range(MAX_UNMERGED_REQUESTS)]
     scene.context.remove_topic("a")
@@ -212,13 +212,13 @@ def made_and_deleted(scene: Scene, life: int, partitions: int) -> list[ControlIt
     for p in made:
         scene.context.put_leadership(p, LeaderAndIsr(BrokerId(1), life, ids(1, 2), 1))
     coming = umr(scene, *made, cause=str(life))
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     going = replace(umr(scene, *made, cause=str(life)), deletes=True)
     scene.context.remove_topic("a")
     return [coming, going]
 
 
-def test_repeated_creation_and_deletion_of_a_topic_compacts_to_few_requests() -> None:
+def test_requests_queued_for_repeated_creation_and_deletion_of_a_topic_compact_to_few() -> None:
     scene = Scene()
     scene.context.remove_topic("a")
     pending = PendingRequests()
@@ -240,14 +240,14 @@ def test_repeated_creation_and_deletion_of_a_topic_compacts_to_few_requests() ->
     ]
 
 
-def test_deleting_a_recreated_topic_does_not_give_its_id_to_earlier_deletions() -> None:
+def test_deleting_a_recreated_topic_does_not_change_the_topic_id_of_queued_deletions() -> None:
     scene = Scene()
     scene.context.remove_topic("a")
     items = made_and_deleted(scene, 1, partitions=3) * 2
     topic = scene.context.add_topic("a", uuid.UUID(int=6))
     newest = scene.context.add_partition(topic, 0, ReplicaAssignment(ids(1, 2)))
     scene.context.put_leadership(newest, LeaderAndIsr(BrokerId(1), 0, ids(1, 2), 1))
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     items.append(replace(umr(scene, newest), deletes=True))
 
     merged = merge([i for i in items if isinstance(i, UpdateMetadataItem)])
@@ -264,11 +264,11 @@ def test_update_metadata_without_partitions_still_carries_the_broker_list() -> N
     assert merge([]) == []
 
 
-def test_deletions_of_many_topics_compact_to_few_requests() -> None:
+def test_queued_requests_for_deletions_of_many_topics_compact_to_few() -> None:
     pending = PendingRequests()
     for number in range(4 * MAX_UNMERGED_REQUESTS):
         scene = Scene(name=f"t{number}")
-        scene.context.queue_deletion([f"t{number}"])
+        begin_deletion(scene.context, [f"t{number}"])
         pending.put(replace(umr(scene, *scene.partitions), deletes=True))
         assert len(pending) <= MAX_UNMERGED_REQUESTS
 
@@ -276,9 +276,9 @@ def test_deletions_of_many_topics_compact_to_few_requests() -> None:
     assert sorted(told) == sorted(f"t{number}" for number in range(4 * MAX_UNMERGED_REQUESTS))
 
 
-async def test_metadata_of_a_deleted_topic_does_not_replace_that_of_a_new_topic_of_the_same_name() -> None:
+async def test_queued_metadata_of_a_deleted_topic_does_not_replace_that_of_its_recreation() -> None:
     scene = Scene()
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     scene.batch.add_metadata(ids(1), scene.partitions[:1])
     await scene.batch.send("c")
     deletion = scene.outbox.sent[-1][1]
@@ -301,7 +301,7 @@ async def test_metadata_of_a_deleted_topic_does_not_replace_that_of_a_new_topic_
 
 @pytest.mark.parametrize("ibp", ["2.2-IV0", "2.4-IV0", "2.4-IV1", "2.8-IV1", "3.2-IV0", "3.9"])
 @pytest.mark.parametrize("count", [1, 3, 150])
-async def test_leader_and_isr_encoded_in_pieces_equals_its_whole_encoding(
+async def test_leader_and_isr_encoded_in_pieces_equals_its_encoding_as_a_whole(
     ibp: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klamm.controller.encoded_bodies.REQUEST_PARTITIONS", 2)

@@ -51,7 +51,7 @@ async def test_a_refused_broker_registration_is_retried(nodes: Nodes, monkeypatc
     assert not list(refusals)
 
 
-async def test_a_retried_broker_registration_does_not_end_a_term_that_began_meanwhile(
+async def test_a_retried_broker_registration_does_not_end_a_controller_term_that_began_meanwhile(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was taken for a new session's, whose term has to be over."""
@@ -71,7 +71,7 @@ async def test_a_retried_broker_registration_does_not_end_a_term_that_began_mean
 
 
 LISTS: dict[str, Callable[[Nodes], Awaitable[object]]] = {
-    BROKER_IDS: lambda nodes: nodes.start(2),
+    BROKER_IDS: lambda nodes: tell(nodes, BROKER_IDS + "/2"),
     TOPICS: lambda nodes: nodes.topic("b", [(1,)]),
     DELETE_TOPICS: lambda nodes: tell(nodes, DELETE_TOPICS + "/nope"),
     ISR_CHANGES: lambda nodes: tell(nodes, ISR_CHANGES + "/isr_change_0"),
@@ -89,7 +89,7 @@ async def tell(nodes: Nodes, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", LISTS)
-async def test_a_znode_that_could_not_be_read_is_read_again_later(
+async def test_the_controller_reads_a_znode_again_after_a_failed_read(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """The watch is spent by then, and the read that was refused set none."""
@@ -114,7 +114,7 @@ def led_by_order(nodes: Nodes) -> set[int]:
     return {state.partition_index for topic in topics for state in topic.partition_states}
 
 
-async def test_states_written_before_a_zookeeper_failure_are_sent_and_the_rest_is_retried(
+async def test_partition_states_written_before_a_zookeeper_failure_are_sent_and_the_rest_retried(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory has it, and the next attempt finds nothing to elect there: nobody would ever tell."""
@@ -138,7 +138,7 @@ async def test_states_written_before_a_zookeeper_failure_are_sent_and_the_rest_i
     assert 1 in led_by_order(nodes)
 
 
-async def test_repeated_failures_of_an_event_increase_its_retry_backoff(
+async def test_repeated_failures_of_a_controller_event_increase_its_retry_backoff(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = await nodes.start(1)
@@ -166,7 +166,7 @@ async def test_repeated_failures_of_an_event_increase_its_retry_backoff(
     assert pauses == [1, 2, 4, 8, 16, 16, 1]
 
 
-async def test_many_failures_within_one_second_increase_the_backoff_once(nodes: Nodes) -> None:
+async def test_many_failures_of_a_controller_event_within_one_second_increase_its_backoff_once(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     nodes.ensemble.unreadable.update((TOPICS, DELETE_TOPICS))
@@ -194,7 +194,7 @@ async def test_reading_the_controller_znode_is_retried_after_a_refusal(
     await nodes.eventually(lambda: controller.is_active and controller.epoch == 2)
 
 
-async def test_the_election_is_retried_until_a_malformed_controller_epoch_is_repaired(
+async def test_the_controller_election_is_retried_until_a_malformed_controller_epoch_is_repaired(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody was elected, so nothing comes or goes that a watch could tell of."""

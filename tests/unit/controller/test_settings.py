@@ -28,38 +28,44 @@ def settings(version: str) -> ControllerSettings:
 
 
 @pytest.mark.parametrize(("version", "versions"), KAFKA_REQUEST_VERSIONS.items())
-def test_control_requests_have_the_version_that_kafka_chooses(version: str, versions: tuple[int, int, int]) -> None:
+def test_each_inter_broker_protocol_version_selects_the_control_request_versions_of_kafka(
+    version: str, versions: tuple[int, int, int]
+) -> None:
     assert request_versions(parse_ibp(version)) == versions
     assert settings(version).versions == versions
 
 
 @pytest.mark.parametrize(("text", "ibp"), LAST_OF_VERSION.items())
-def test_a_protocol_version_without_iv_means_its_last_one(text: str, ibp: tuple[int, int, int]) -> None:
+def test_an_inter_broker_protocol_version_without_iv_suffix_means_the_last_iv_of_that_release(
+    text: str, ibp: tuple[int, int, int]
+) -> None:
     assert parse_ibp(text) == ibp
 
 
 @pytest.mark.parametrize("text", ["", "3", "3.9.1.0", "3.9-IVx", "three.nine", "3.9-IV1.5"])
-def test_text_that_is_no_protocol_version_is_rejected(text: str) -> None:
+def test_text_that_is_no_inter_broker_protocol_version_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"invalid literal|inter.broker.protocol.version=.* is not valid"):
         parse_ibp(text)
 
 
 @pytest.mark.parametrize(("feature", "first", "before"), [(f, *versions) for f, versions in FIRST_VERSIONS.items()])
-def test_a_feature_of_the_protocol_begins_with_its_version(feature: str, first: str, before: str) -> None:
+def test_each_protocol_feature_is_enabled_from_the_version_that_introduced_that_feature(
+    feature: str, first: str, before: str
+) -> None:
     assert getattr(settings(first), feature) is True
     assert getattr(settings(before), feature) is False
 
 
-def test_brokers_ask_the_controller_for_producer_ids_since_3_0() -> None:
+def test_brokers_request_producer_ids_from_the_controller_since_protocol_version_3_0() -> None:
     assert parse_ibp("2.8-IV1") < FIRST_WITH_PRODUCER_IDS == parse_ibp("3.0-IV0")
 
 
-def test_the_features_znode_has_payload_version_2_since_3_3() -> None:
+def test_the_feature_znode_has_payload_version_2_since_protocol_version_3_3() -> None:
     assert settings("3.3-IV0").features_payload_version == 2
     assert settings("3.2-IV0").features_payload_version == 1
 
 
-def test_defaults_are_those_of_kafka() -> None:
+def test_the_controllers_default_settings_equal_kafkas() -> None:
     defaults = ControllerSettings(BrokerId(1))
 
     assert (defaults.ibp, defaults.unclean_leader_election, defaults.auto_leader_rebalance) == ((3, 9, 0), False, True)

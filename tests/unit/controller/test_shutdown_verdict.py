@@ -29,14 +29,14 @@ CASES = {
 
 
 @pytest.mark.parametrize(("verdict", "expected"), CASES.values(), ids=CASES)
-def test_a_broker_stop_is_judged_safe_or_unsafe_by_leaders_and_min_isr(
+def test_stopping_a_broker_is_unsafe_if_partitions_lose_their_leader_or_min_isr(
     verdict: Verdict, expected: tuple[int, int, int]
 ) -> None:
     assert (len(verdict.leaderless), len(verdict.below_min_isr), len(verdict.moves)) == expected
     assert verdict.is_safe is (expected[:2] == (0, 0))
 
 
-def test_an_unsafe_stop_names_how_many_in_sync_replicas_remain() -> None:
+def test_the_report_of_an_unsafe_broker_stop_gives_the_remaining_in_sync_replicas() -> None:
     assert judged(1, "123", "12", 2).below_min_isr == {A0: "1 of 2 in-sync replicas would be left"}
     assert judged(1, "123", "12", 3).below_min_isr == {
         A0: "1 of 3 in-sync replicas would be left (it is below already)"

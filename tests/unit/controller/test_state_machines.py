@@ -97,7 +97,9 @@ ONLINE = {
 
 
 @pytest.mark.parametrize(("now", "requests"), ONLINE.items(), ids=ONLINE)
-async def test_a_replica_that_comes_online_gets_leader_and_isr_without_is_new(now: str, requests: list[str]) -> None:
+async def test_an_existing_replica_that_comes_online_gets_leader_and_isr_without_is_new(
+    now: str, requests: list[str]
+) -> None:
     room, partition = await room_with(ReplicaState(now), 2)
 
     await replicas_online(room.term, {BrokerId(2): [partition]})
@@ -126,7 +128,7 @@ async def test_a_leader_replica_that_goes_offline_leaves_the_isr_and_the_partiti
 
 
 @pytest.mark.parametrize("target", [ReplicaState.ONLINE, ReplicaState.OFFLINE])
-async def test_a_nonexistent_replica_gets_no_request(target: ReplicaState) -> None:
+async def test_a_replica_in_state_nonexistent_gets_no_control_request(target: ReplicaState) -> None:
     room, partition = await room_with(ReplicaState.NON_EXISTENT, 2)
     step = replicas_online if target is ReplicaState.ONLINE else replicas_offline
 
@@ -137,7 +139,7 @@ async def test_a_nonexistent_replica_gets_no_request(target: ReplicaState) -> No
 
 
 @pytest.mark.parametrize("now", [s for s in ReplicaState if s is not ReplicaState.NON_EXISTENT], ids=str)
-async def test_an_existing_replica_does_not_become_new(now: ReplicaState) -> None:
+async def test_a_replica_that_exists_does_not_make_the_transition_to_new(now: ReplicaState) -> None:
     room, partition = await room_with(now, 2)
 
     await replicas_new(room.term, {BrokerId(2): [partition]})
@@ -168,7 +170,7 @@ async def waiting_partition() -> tuple[Room, Partition]:
     return room, room.partition("a-0")
 
 
-async def test_a_new_partition_that_comes_online_is_led_and_its_replicas_are_new() -> None:
+async def test_a_new_partition_that_comes_online_gets_a_leader_and_its_replicas_is_new() -> None:
     room, partition = await waiting_partition()
     assert partition.state is PartitionState.NEW
 
@@ -179,7 +181,7 @@ async def test_a_new_partition_that_comes_online_is_led_and_its_replicas_are_new
     assert requests[-2:] == ["LISR a-0=3/[3]/0/0+new -> 3", "UMR a-0=3/[3]/0/0 -> 1,2,3"]
 
 
-async def test_a_partition_that_does_not_exist_does_not_come_online() -> None:
+async def test_a_partition_in_state_nonexistent_does_not_come_online() -> None:
     room = await Room.open()
     context = room.term.context
     partition = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment((BrokerId(1),)))
@@ -195,7 +197,7 @@ def lost_connection(ops: Sequence[Op]) -> None:
         raise KlammError("the connection is lost")
 
 
-async def test_a_first_state_that_cannot_be_written_leaves_the_partition_new() -> None:
+async def test_a_partition_stays_new_if_its_first_state_cannot_be_written() -> None:
     room, partition = await waiting_partition()
     room.ensemble.before_multi = lost_connection
 
@@ -210,7 +212,7 @@ async def test_a_first_state_that_cannot_be_written_leaves_the_partition_new() -
     assert room.now("a-0") == "3 / [3] / 0 / 0"
 
 
-async def test_a_first_state_written_by_another_controller_is_adopted() -> None:
+async def test_a_new_partition_adopts_a_first_state_written_by_another_controller() -> None:
     """Kafka leaves the partition New until the next failover."""
     room, partition = await waiting_partition()
     above: list[Op] = [Create(znodes.partitions_path("a")), Create(znodes.partition_path(partition))]
@@ -228,7 +230,7 @@ async def led_by_a_dead_broker(settings: ControllerSettings | None = None) -> tu
     return room, room.partition("a-0")
 
 
-async def test_an_election_that_cannot_be_written_leaves_the_partition_offline() -> None:
+async def test_a_partition_stays_offline_if_its_election_cannot_be_written_to_zookeeper() -> None:
     room, partition = await led_by_a_dead_broker()
     room.ensemble.before_multi = lost_connection
 
@@ -239,7 +241,7 @@ async def test_an_election_that_cannot_be_written_leaves_the_partition_offline()
     assert room.channels.take() == []
 
 
-async def test_an_unreadable_state_znode_leaves_the_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partition_with_an_unreadable_state_znode_stays_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only with leaders of an old protocol an election begins with reading."""
     room, partition = await led_by_a_dead_broker(ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
 
@@ -254,8 +256,8 @@ async def test_an_unreadable_state_znode_leaves_the_partition_offline(monkeypatc
     assert room.channels.take() == []
 
 
-@pytest.mark.parametrize(("ibp", "why"), [((3, 9, 0), "ZooKeeper: NO_NODE"), ((2, 6, 0), "no state znode")])
-async def test_a_deleted_state_znode_leaves_the_partition_offline(ibp: tuple[int, int, int], why: str) -> None:
+@pytest.mark.parametrize(("ibp", "why"), [((3, 9, 0), "ZooKeeper answered NO_NODE"), ((2, 6, 0), "no state znode")])
+async def test_a_partition_with_a_deleted_state_znode_stays_offline(ibp: tuple[int, int, int], why: str) -> None:
     room, partition = await led_by_a_dead_broker(ControllerSettings(BrokerId(1), ibp=ibp))
     room.ensemble.apply([Delete(znodes.state_path(partition))])
 

@@ -51,14 +51,14 @@ def test_exactly_kafkas_replica_state_transitions_are_allowed() -> None:
     assert moves == set(KAFKA_REPLICA_MOVES.split())
 
 
-def test_a_set_of_partitions_may_transition_if_each_of_them_may() -> None:
+def test_partitions_make_a_state_transition_together_only_if_each_of_them_may() -> None:
     states = (*ReplicaState, None)
     for target, *some in product(ReplicaState, states, states):
         known = [ReplicaState.NON_EXISTENT if s is None else s for s in some]
         assert can_all_move(some, target) == all(can_move_replica(s, target) for s in known)
 
 
-def test_the_controllers_own_states_have_kafkas_numbers() -> None:
+def test_the_controller_states_of_the_metric_have_kafkas_numbers() -> None:
     assert [s.name for s in ControllerState] == KAFKA_CONTROLLER_STATES.split()
     assert [s.value for s in ControllerState] == list(range(18))
 
@@ -67,7 +67,7 @@ OURS = {"BecomeController", "DeadBrokerTimeout", "DelegationTokenExpiry", "Targe
 """Events that Kafka does not have."""
 
 
-def test_the_28_controller_events_exist_each_with_its_controller_state() -> None:
+def test_each_of_the_28_controller_events_has_its_controller_state() -> None:
     kinds = [k for k in vars(events).values() if isinstance(k, type) and issubclass(k, Event)]
     concrete = [k for k in kinds if k not in (Event, events.Answered)]
 
@@ -92,7 +92,7 @@ def test_every_controller_event_has_a_handler() -> None:
     assert unhandled == life
 
 
-def test_every_event_with_a_caller_says_how_it_is_refused() -> None:
+def test_every_controller_event_with_a_caller_defines_its_refusal_response() -> None:
     kinds = [k for k in vars(events).values() if isinstance(k, type) and issubclass(k, events.Answered)]
     without = [k.__name__ for k in kinds if k is not events.Answered and "refusal" not in vars(k)]
 

@@ -23,7 +23,7 @@ async def test_gather_limited_returns_results_in_order_and_limits_concurrency() 
     assert most == 3
 
 
-async def test_after_a_failure_no_step_starts_and_running_steps_finish_first() -> None:
+async def test_gather_limited_starts_no_call_after_a_failure_and_waits_for_running_calls() -> None:
     begun, ended = [], []
 
     async def step(number: int) -> None:
@@ -42,7 +42,7 @@ async def test_after_a_failure_no_step_starts_and_running_steps_finish_first() -
     assert ended == [0, 2]
 
 
-async def test_cancelling_an_event_cancels_its_running_steps() -> None:
+async def test_cancelling_gather_limited_cancels_its_running_calls() -> None:
     cancelled = []
 
     async def step(number: int) -> None:

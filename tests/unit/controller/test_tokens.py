@@ -26,7 +26,7 @@ async def opened(settings: ControllerSettings = SETTINGS) -> Room:
     return room
 
 
-async def test_expired_delegation_tokens_are_deleted_and_their_change_is_announced() -> None:
+async def test_expired_delegation_tokens_are_deleted_and_a_change_notification_is_written() -> None:
     room = await opened()
     put_token(room, "over", 5_000, 999)
     put_token(room, "used-up", 999, 5_000)
@@ -43,7 +43,7 @@ async def test_expired_delegation_tokens_are_deleted_and_their_change_is_announc
     room.term.timers.close()
 
 
-async def test_the_next_token_expiry_check_runs_after_the_configured_interval() -> None:
+async def test_the_next_delegation_token_expiry_check_runs_after_the_configured_interval() -> None:
     room = await opened()
     await room.handle(on_token_expiry, DelegationTokenExpiry())
 
@@ -51,14 +51,14 @@ async def test_the_next_token_expiry_check_runs_after_the_configured_interval() 
     room.term.timers.close()
 
 
-async def test_without_a_secret_key_token_expiry_is_not_checked() -> None:
+async def test_delegation_token_expiry_is_not_checked_without_a_secret_key() -> None:
     room = await opened(ControllerSettings(BrokerId(1)))
     begin_expiring_tokens(room.term)
 
     assert TIMER not in room.term.timers._waiting
 
 
-async def test_the_token_expiry_check_succeeds_without_any_token_znode() -> None:
+async def test_the_delegation_token_expiry_check_succeeds_without_any_token_znode() -> None:
     room = await Room.open(settings=SETTINGS)
     await room.handle(on_token_expiry, DelegationTokenExpiry())
 

@@ -19,7 +19,7 @@ from klamm.zk import znodes
 from klamm.zk.operations import Create, Delete, Op
 
 
-async def test_topic_deletion_removes_metadata_then_replicas_then_the_topics_znodes() -> None:
+async def test_topic_deletion_removes_metadata_first_then_replicas_then_the_topics_znodes() -> None:
     cluster = await Deleting.open({"a": [(1, 2), (2, 3)], "b": [(1, 2)]})
 
     requests = await cluster.delete("a")
@@ -85,7 +85,7 @@ async def test_a_topic_without_partitions_is_deleted_at_once() -> None:
     assert cluster.znodes_of("a") == []
 
 
-async def test_requests_for_topics_that_do_not_exist_are_removed() -> None:
+async def test_deletion_requests_for_topics_that_do_not_exist_are_removed() -> None:
     cluster = await Deleting.open({"a": [(1,)]})
 
     await cluster.delete("nobody")
@@ -103,7 +103,7 @@ async def test_a_topic_whose_creation_is_queued_behind_its_deletion_request_is_d
     assert "SR a-0@-2+delete -> 1,2" in requests
 
 
-async def test_with_deletion_disabled_requests_are_removed_and_topics_stay() -> None:
+async def test_disabled_topic_deletion_removes_deletion_requests_and_keeps_the_topics() -> None:
     settings = ControllerSettings(BrokerId(1), delete_topic_enable=False)
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=settings)
 
@@ -119,7 +119,7 @@ async def test_with_deletion_disabled_requests_are_removed_and_topics_stay() -> 
 # ---- the journal, and answers
 
 
-async def test_the_journal_records_each_topic_deletion_step_and_what_it_waits_for() -> None:
+async def test_the_journal_records_each_step_of_a_topic_deletion_and_reasons_for_waiting() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")
@@ -130,7 +130,7 @@ async def test_the_journal_records_each_topic_deletion_step_and_what_it_waits_fo
     assert cluster.room.entries("deletion")[-1].facts["replicas_pending_on"] == [2]
 
 
-async def test_a_top_level_error_or_a_missing_partition_in_stop_replica_counts_as_not_deleted() -> None:
+async def test_a_stop_replica_response_with_an_error_or_missing_partition_counts_as_not_deleted() -> None:
     cluster = await Deleting.open({"a": [(1,), (1,)]})
     await cluster.delete("a")
     [(_, item)] = cluster.stops

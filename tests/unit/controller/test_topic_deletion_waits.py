@@ -54,7 +54,7 @@ async def test_topic_deletion_waits_for_a_dead_broker_to_return() -> None:
     assert cluster.pending_deletions() == []
 
 
-async def test_after_a_broker_dies_only_its_replica_deletions_are_retried() -> None:
+async def test_a_broker_failure_causes_retries_only_of_that_brokers_replica_deletions() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.delete("a")
     await cluster.answer(1)
@@ -153,6 +153,17 @@ async def test_topic_deletion_waits_until_the_topics_reassignment_has_ended() ->
     assert "SR a-0@-2+delete -> 2,3" in cluster.room.channels.take()
 
 
+async def test_brokers_keep_the_metadata_of_a_topic_whose_deletion_waits_for_its_reassignment() -> None:
+    """Where the leader does not know the topic id any more, the new replica cannot fetch, and both wait for ever."""
+    cluster = await Deleting.open({"a": [(1,)]})
+    await ask(cluster.room, a_0=[2, 3])
+    await cluster.delete("a")
+
+    requests = await join(cluster.room, 1, 2)
+
+    assert [r for r in requests if r.startswith("UMR")] == ["UMR a-0=1/[1,2]/1/2 -> 1,2,3"]
+
+
 async def test_topic_deletion_continues_when_the_last_target_replica_is_in_sync() -> None:
     cluster = await Deleting.open({"a": [(1,)]})
     await ask(cluster.room, a_0=[2])
@@ -226,7 +237,7 @@ async def test_topic_deletion_does_not_wait_for_a_reassignment_whose_leader_rest
 # ---- what being queued means
 
 
-async def test_a_topic_in_deletion_elects_no_leader_and_does_not_block_a_controlled_shutdown() -> None:
+async def test_a_topic_in_deletion_gets_no_leader_and_does_not_block_controlled_shutdown() -> None:
     cluster = await Deleting.open({"a": [(1, 2)], "b": [(1, 2)]})
     await cluster.delete("a")
 
@@ -254,7 +265,7 @@ async def test_a_topic_in_deletion_gets_no_new_partitions() -> None:
     assert (stored.topic_id, list(stored.partitions)) == (topic_id, [0])
 
 
-async def test_removing_a_topics_znodes_by_hand_also_removes_its_deletion_request() -> None:
+async def test_removing_a_topics_znodes_manually_also_removes_its_deletion_request() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.delete("a")
     for path in sorted(cluster.znodes_of("a"), reverse=True):
@@ -284,7 +295,7 @@ async def test_a_new_controller_resumes_a_topic_deletion_without_bringing_replic
     assert cluster.znodes_of("a") == []
 
 
-async def test_a_half_deleted_topic_with_a_reassignment_is_not_brought_online_again() -> None:
+async def test_a_partly_deleted_topic_with_a_reassignment_is_not_brought_online_again() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     room = cluster.room
     moving = ReplicaAssignment((BrokerId(2), BrokerId(3), BrokerId(1)), (BrokerId(3),), (BrokerId(1),))
@@ -302,7 +313,7 @@ async def test_a_half_deleted_topic_with_a_reassignment_is_not_brought_online_ag
     assert cluster.znodes_of("a") == []
 
 
-async def test_brokers_drop_metadata_of_a_topic_whose_states_an_earlier_controller_deleted() -> None:
+async def test_brokers_are_told_to_drop_a_topic_whose_states_an_earlier_controller_deleted() -> None:
     """It fell before all of them had heard: broker 3, which holds nothing of it, would name it for ever."""
     cluster = await Deleting.open({"a": [(1, 2)]})
     room = cluster.room
@@ -314,7 +325,7 @@ async def test_brokers_drop_metadata_of_a_topic_whose_states_an_earlier_controll
     assert "UMR a-0=-2/[]/0/0 -> 1,2,3" in room.channels.take()
 
 
-async def test_a_deposed_controller_sends_no_replica_deletions() -> None:
+async def test_a_replaced_controller_sends_no_replica_deletions() -> None:
     """The next one may have called the deletion off, and brokers may not know the next one."""
     cluster = await Deleting.open({"a": [(1, 2)]})
     room = cluster.room

@@ -82,7 +82,7 @@ async def test_each_topic_gets_a_unique_id_that_later_topics_do_not_change() -> 
     assert (topic_id(room), topic_id(room, "b")) == (first, uuid.UUID(bytes=b"\x43" * 16, version=4))
 
 
-async def test_an_old_protocol_creates_no_topic_ids() -> None:
+async def test_a_controller_with_an_old_inter_broker_protocol_creates_no_topic_ids() -> None:
     room = await open_room(OLD)
     await create(room, "a")
     await create(room, "b")
@@ -114,7 +114,7 @@ async def test_a_topic_without_an_id_can_get_partitions_and_be_deleted() -> None
     await delete(room)
 
 
-async def test_the_next_controller_reads_the_same_topic_id() -> None:
+async def test_a_topic_id_stays_the_same_under_the_next_controller() -> None:
     for ibp in (NEW, OLD):
         room = await open_room(ibp)
         await create(room, "a")

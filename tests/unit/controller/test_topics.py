@@ -79,7 +79,7 @@ async def test_added_partitions_come_online_and_changed_replica_lists_are_ignore
     assert await room.handle(on_partition_modifications, PartitionModifications("a")) == []
 
 
-async def test_a_recreated_topic_starts_without_state_of_the_deleted_one() -> None:
+async def test_a_recreated_topic_has_no_state_of_the_deleted_topic() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.kill(1)
     await room.handle(on_broker_change, BrokerChange())
@@ -93,7 +93,7 @@ async def test_a_recreated_topic_starts_without_state_of_the_deleted_one() -> No
 
 
 @pytest.mark.parametrize("looks_between", [False, True])
-async def test_a_topic_recreated_without_an_id_starts_without_earlier_state(looks_between: bool) -> None:
+async def test_a_topic_recreated_without_a_topic_id_has_no_state_of_the_deleted_topic(looks_between: bool) -> None:
     """Whether its absence was seen or not; the list of topics is the same as before."""
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     remove(room, "a")
@@ -108,7 +108,7 @@ async def test_a_topic_recreated_without_an_id_starts_without_earlier_state(look
 
 
 @pytest.mark.parametrize("is_queued", [True, False])
-async def test_a_recreated_topic_takes_over_the_deletion_request_of_its_predecessor(is_queued: bool) -> None:
+async def test_a_deletion_request_for_a_deleted_topic_also_deletes_its_recreation(is_queued: bool) -> None:
     room = await Room.open(brokers=(1, 2), topics={"a": [(1, 2)]})
     if is_queued:
         room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
@@ -122,7 +122,7 @@ async def test_a_recreated_topic_takes_over_the_deletion_request_of_its_predeces
     assert [type(event) for event in room.put] == [TopicDeletion] * is_queued
 
 
-async def test_a_removed_topic_leaves_memory_and_can_be_created_again() -> None:
+async def test_a_removed_topic_leaves_the_controllers_memory_and_can_be_created_again() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.kill(1)
     remove(room, "a")
@@ -154,7 +154,7 @@ async def test_an_existing_state_znode_of_a_new_partition_is_adopted() -> None:
     assert room.partition("a-0").state is PartitionState.ONLINE
 
 
-async def test_a_state_created_before_the_reply_was_lost_is_recognized_as_ours() -> None:
+async def test_a_partition_state_created_although_zookeepers_reply_was_lost_is_accepted() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2)])
     lose_first_answer(room, Create)
@@ -189,7 +189,7 @@ def lose_first_answer(room: Room, kind: type[Op]) -> None:
     room.ensemble.before_multi = apply_twice
 
 
-async def test_an_existing_topic_without_an_id_is_assigned_one_and_keeps_it() -> None:
+async def test_an_existing_topic_without_a_topic_id_is_assigned_a_topic_id() -> None:
     room = await Room.open()
     payload = znodes.encode_topic(None, {0: ReplicaAssignment(ids(1, 2, 3), ids(3), ids(1))})
     room.ensemble.apply([Create(znodes.topic_path("old"), payload)])
@@ -201,7 +201,7 @@ async def test_an_existing_topic_without_an_id_is_assigned_one_and_keeps_it() ->
     assert stored.partitions[0] == ReplicaAssignment(ids(1, 2, 3), ids(3), ids(1))  # reassignment under way: kept
 
 
-async def test_a_protocol_without_topic_ids_assigns_none() -> None:
+async def test_a_controller_with_a_protocol_before_topic_ids_assigns_no_topic_ids() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), ibp=(2, 7, 2)))
     room.ensemble.apply([Create(znodes.topic_path("old"), znodes.encode_topic(None, {0: ReplicaAssignment(ids(1))}))])
 
@@ -210,7 +210,7 @@ async def test_a_protocol_without_topic_ids_assigns_none() -> None:
     assert room.term.context.topics["old"].id is None
 
 
-async def test_an_unreadable_topic_does_not_stop_the_others() -> None:
+async def test_an_unreadable_topic_znode_does_not_stop_other_new_topics() -> None:
     room = await Room.open()
     room.ensemble.apply([Create(znodes.topic_path("bad"), b"rubbish")])
     await room.write_topic("good", [(1, 2)])
@@ -247,7 +247,7 @@ async def test_enabling_unclean_elections_for_a_topic_retries_its_partitions() -
     assert [e.facts["unclean"] for e in room.entries("decision") if e.facts.get("unclean")] == [True]
 
 
-async def test_a_topics_unclean_election_config_overrides_the_broker_default_both_ways() -> None:
+async def test_a_topics_unclean_election_config_overrides_the_brokers_default() -> None:
     room = await Room.open(
         topics={"a": [(1, 2)]}, settings=ControllerSettings(BrokerId(1), unclean_leader_election=True)
     )
@@ -276,7 +276,7 @@ async def test_an_unreadable_topic_config_prevents_unclean_election_of_that_topi
     assert any("/config/topics/a" in e.facts["why"] for e in room.entries("refused"))
 
 
-async def test_an_unreadable_topic_is_journalled_once_per_change() -> None:
+async def test_an_unreadable_topic_znode_is_journalled_once_per_change() -> None:
     room = await Room.open()
 
     async def told() -> int:

@@ -27,7 +27,7 @@ async def room_with(*replicas: int) -> Room:
     return await Room.open(topics={"a": [replicas or (1, 2, 3)]})
 
 
-async def test_a_created_topic_gets_a_leader_and_its_brokers_the_state() -> None:
+async def test_a_created_topic_gets_a_leader_and_its_brokers_get_leader_and_isr() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2, 3)])
 
@@ -37,7 +37,7 @@ async def test_a_created_topic_gets_a_leader_and_its_brokers_the_state() -> None
     assert requests == ["LISR a-0=1/[1,2,3]/0/0+new -> 1,2,3", "UMR a-0=1/[1,2,3]/0/0 -> 1,2,3"]
 
 
-async def test_after_the_leader_dies_another_leads_and_the_old_one_rejoins_the_isr() -> None:
+async def test_another_replica_leads_after_the_leader_dies_and_the_old_leader_rejoins_the_isr() -> None:
     room = await room_with()
     room.kill(1)
 
@@ -72,7 +72,7 @@ async def test_after_the_leader_dies_another_leads_and_the_old_one_rejoins_the_i
     assert (answer.error_code, answer.isr, answer.leader_epoch, answer.partition_epoch) == (0, (2, 3, 1), 1, 2)
 
 
-async def test_a_dead_follower_leaves_the_isr() -> None:
+async def test_a_follower_whose_broker_dies_leaves_the_isr() -> None:
     room = await room_with()
     room.kill(3)
 
@@ -83,7 +83,7 @@ async def test_a_dead_follower_leaves_the_isr() -> None:
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-async def test_a_partition_without_its_only_replica_is_offline_until_it_returns(unclean: bool) -> None:
+async def test_a_partition_is_offline_while_the_broker_of_its_only_replica_is_dead(unclean: bool) -> None:
     """Whatever may be elected: there is nobody else."""
     settings = ControllerSettings(BrokerId(1), unclean_leader_election=unclean)
     room = await Room.open(topics={"a": [(1,)]}, settings=settings)
@@ -108,7 +108,7 @@ async def test_a_partition_without_its_only_replica_is_offline_until_it_returns(
     ]
 
 
-async def test_controlled_shutdown_of_the_leader_moves_leadership_first() -> None:
+async def test_controlled_shutdown_of_a_leaders_broker_moves_leadership_first() -> None:
     room = await room_with()
     event = ControlledShutdown(BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
 
@@ -125,7 +125,7 @@ async def test_controlled_shutdown_of_the_leader_moves_leadership_first() -> Non
     assert requests == ["LISR a-0=2/[2,3]/1/1 -> 2,3", "UMR a-0=2/[2,3]/1/1 -> 2,3"]
 
 
-async def test_controlled_shutdown_of_a_follower_removes_it_from_the_isr() -> None:
+async def test_controlled_shutdown_of_a_followers_broker_removes_the_follower_from_the_isr() -> None:
     room = await room_with()
     event = ControlledShutdown(BrokerId(3), room.term.context.registered[BrokerId(3)].epoch)
 
@@ -141,7 +141,7 @@ async def test_controlled_shutdown_of_a_follower_removes_it_from_the_isr() -> No
     assert event.reply.result() == (ErrorCode.NONE, ())
 
 
-async def test_failover_replaces_a_dead_leader_that_is_still_in_the_isr() -> None:
+async def test_controller_failover_replaces_a_dead_leader_that_is_still_in_the_isr() -> None:
     room = await room_with()
     room.kill(1)
 
@@ -150,7 +150,7 @@ async def test_failover_replaces_a_dead_leader_that_is_still_in_the_isr() -> Non
     assert room.now("a-0") == "2 / [2,3] / 2 / 2"
 
 
-async def test_each_failover_writes_a_partition_whose_only_replica_is_dead() -> None:
+async def test_each_controller_failover_writes_the_state_of_a_partition_with_only_dead_replicas() -> None:
     room = await room_with(1)
     room.kill(1)
 
@@ -160,7 +160,7 @@ async def test_each_failover_writes_a_partition_whose_only_replica_is_dead() -> 
     assert room.now("a-0") == "-1 / [1] / 2 / 2"
 
 
-async def test_an_unclean_leader_is_elected_where_the_topic_allows_it() -> None:
+async def test_an_unclean_leader_is_elected_if_the_topic_config_allows_unclean_election() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2)], unclean_leader_election_enable="true")
     await room.handle(on_topic_change, TopicChange())
@@ -181,7 +181,7 @@ async def test_an_unclean_leader_is_elected_where_the_topic_allows_it() -> None:
     assert room.stored("a-0").recovery == 0
 
 
-async def test_an_isr_shrink_by_the_leader_between_read_and_write_is_read_again() -> None:
+async def test_the_controller_rereads_a_state_whose_isr_the_leader_shrank_before_the_write() -> None:
     room = await room_with()
     room.kill(1)
     shrunk = room.stored("a-0")._replace(isr=ids(1, 3))

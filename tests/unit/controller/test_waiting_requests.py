@@ -16,7 +16,7 @@ from klamm.controller.pending import MAX_UNMERGED_REQUESTS, MERGE_STEP_PARTITION
 from klamm.controller.steps import REQUEST_PARTITIONS
 
 
-def test_queued_leader_and_isr_merges_to_the_newest_state_and_keeps_is_new() -> None:
+def test_queued_leader_and_isr_requests_merge_to_the_newest_state_and_keep_is_new() -> None:
     scene = Scene(partitions=2)
     first, second = scene.partitions
     items: list[ControlItem] = [lisr(scene, first, is_new=True, cause="1"), umr(scene, first, cause="1")]
@@ -26,7 +26,7 @@ def test_queued_leader_and_isr_merges_to_the_newest_state_and_keeps_is_new() -> 
     assert waiting(items) == ["LISR a-0=2/[1,2]/1/4+new a-1=1/[1,2]/0/4", "UMR a-0=2/[1,2]/1/4"]
 
 
-def test_a_merged_request_names_the_events_that_caused_it() -> None:
+def test_a_merged_control_request_names_the_last_events_that_caused_the_requests() -> None:
     scene = Scene()
     merged = umr(scene, cause="0")
     for number in range(1, 20):
@@ -35,7 +35,7 @@ def test_a_merged_request_names_the_events_that_caused_it() -> None:
     assert merged.causes == tuple(map(str, range(12, 20)))
 
 
-def test_leader_and_isr_does_not_overtake_a_changed_broker_list() -> None:
+def test_a_queued_leader_and_isr_does_not_overtake_a_changed_broker_list() -> None:
     scene = Scene()
     [p] = scene.partitions
     items: list[ControlItem] = [lisr(scene, p), umr(scene, p)]
@@ -46,7 +46,7 @@ def test_leader_and_isr_does_not_overtake_a_changed_broker_list() -> None:
     assert waiting(items) == ["LISR a-0=1/[1,2]/0/4", "UMR a-0=4/[1,2]/1/4", "LISR a-0=4/[1,2]/1/4"]
 
 
-def test_leader_and_isr_does_not_overtake_a_stop() -> None:
+def test_a_queued_leader_and_isr_does_not_overtake_a_stop_replica() -> None:
     scene = Scene()
     [p] = scene.partitions
     items: list[ControlItem] = [lisr(scene, p), stop(scene, p)]
@@ -56,14 +56,14 @@ def test_leader_and_isr_does_not_overtake_a_stop() -> None:
     assert waiting(items) == ["LISR a-0=1/[1,2]/0/4", "SR a-0@0", "LISR a-0=2/[1,2]/1/4"]
 
 
-def test_brokers_with_the_same_queued_requests_share_the_merged_ones() -> None:
+def test_brokers_with_the_same_queued_requests_share_the_merged_requests() -> None:
     scene = Scene()
     older, newer = umr(scene), umr(scene, *scene.partitions)
 
     assert older.merge(newer) is older.merge(newer)
 
 
-def test_large_requests_are_not_merged_but_each_added_request_compacts_part_of_a_long_queue() -> None:
+def test_a_long_queue_of_large_control_requests_is_compacted_in_steps() -> None:
     scene = Scene(partitions=3)
     first, second, third = scene.partitions
     big = {p: metadata_state(scene.context, p, brief=True) for p in (first, second)}
@@ -84,7 +84,7 @@ def test_large_requests_are_not_merged_but_each_added_request_compacts_part_of_a
     assert [words(pending.take()) for _ in range(2)] == ["SR a-2@0", "LISR a-0=1/[1,2]/0/4"]
 
 
-def test_the_parts_of_one_split_update_metadata_are_not_compacted() -> None:
+def test_the_parts_of_a_split_update_metadata_request_are_not_compacted() -> None:
     pending, send_group = PendingRequests(), object()
     for number in range(MAX_UNMERGED_REQUESTS + 1):
         pending.put(UpdateMetadataItem(_Unseen(), (str(number),), 1, send_group=send_group))
@@ -109,7 +109,9 @@ class _Sized(dict[Any, Any]):
         return REQUEST_PARTITIONS
 
 
-def test_compaction_does_not_merge_requests_across_a_large_stop_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_of_queued_requests_does_not_merge_across_a_large_stop_replica(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)
     scene = Scene(partitions=MAX_UNMERGED_REQUESTS)
     pending = PendingRequests()
@@ -121,7 +123,7 @@ def test_compaction_does_not_merge_requests_across_a_large_stop_replica(monkeypa
     assert texts == [*(f"SR {p}@0" for p in scene.partitions), "UMR a-0=1/[1,2]/0/4"]
 
 
-def test_disjoint_update_metadata_requests_stay_shared_by_all_brokers(
+def test_update_metadata_requests_of_different_partitions_stay_unmerged_and_shared_by_brokers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)

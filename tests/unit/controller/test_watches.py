@@ -39,7 +39,7 @@ CASES: list[tuple[str, EventType, type[Event] | None]] = [
 
 
 @pytest.mark.parametrize(("path", "kind", "expected"), CASES)
-async def test_a_fired_watch_becomes_the_event_of_its_path(
+async def test_a_fired_zookeeper_watch_becomes_the_controller_event_of_its_path(
     path: str, kind: EventType, expected: type[Event] | None
 ) -> None:
     event = event_for(WatchEvent(kind, path))
@@ -47,7 +47,7 @@ async def test_a_fired_watch_becomes_the_event_of_its_path(
     assert (None if event is None else type(event)) is expected
 
 
-async def test_events_carry_what_their_path_names() -> None:
+async def test_controller_events_carry_the_topic_broker_or_partition_named_in_the_watched_path() -> None:
     broker = event_for(WatchEvent(CHANGED, "/brokers/ids/7"))
     topic = event_for(WatchEvent(CHANGED, "/brokers/topics/a"))
     state = event_for(WatchEvent(CHANGED, "/brokers/topics/a/partitions/3/state"))
@@ -63,7 +63,7 @@ async def test_events_carry_what_their_path_names() -> None:
     assert (election.partitions, election.unclean) == (None, False)
 
 
-async def test_refused_writes_are_repeated_by_the_event_of_their_path_or_by_all_work_in_memory() -> None:
+async def test_refused_writes_are_retried_by_the_event_of_their_path_or_by_resuming_all_work() -> None:
     paths = [
         "/admin/delete_topics/a",
         "/admin/delete_topics/b",
@@ -89,7 +89,7 @@ async def test_refused_writes_are_repeated_by_the_event_of_their_path_or_by_all_
     assert all(key == event.retry_key for key, event in found.items())
 
 
-async def test_elections_of_other_partitions_or_another_kind_have_retry_backoffs_of_their_own() -> None:
+async def test_elections_of_different_partitions_or_kinds_have_separate_retry_backoffs() -> None:
     a, b = parse_topic_partition("a-0"), parse_topic_partition("b-0")
     wanted = [([a], False), ([b], False), ([a], True), (None, False)]
 

@@ -26,7 +26,9 @@ SIMPLE = ListedGroup("simple", "", "Empty")
         (["Empty"], ["classic", "consumer"], [SIMPLE]),
     ],
 )
-def test_groups_are_listed_by_state_and_type(states: list[str], types: list[str], listed: list[ListedGroup]) -> None:
+def test_list_groups_filters_groups_by_state_and_type(
+    states: list[str], types: list[str], listed: list[ListedGroup]
+) -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await room.commit({P0: 5}, group_id="simple")
@@ -35,7 +37,7 @@ def test_groups_are_listed_by_state_and_type(states: list[str], types: list[str]
     play(body)
 
 
-def test_rebalancing_groups_are_listed_and_counted() -> None:
+def test_list_groups_returns_rebalancing_groups_and_the_metrics_count_them() -> None:
     async def body(room: Room) -> None:
         room.join()
         await settle()
@@ -46,7 +48,7 @@ def test_rebalancing_groups_are_listed_and_counted() -> None:
     play(body)
 
 
-def test_stable_group_is_described_with_metadata_and_assignments() -> None:
+def test_describe_groups_returns_metadata_and_assignments_of_a_stable_group() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable(instance_id="i")
         described = DescribedMember(member.member_id, "i", "c0", "/127.0.0.1", b"\x00\x00", b"0")
@@ -57,7 +59,7 @@ def test_stable_group_is_described_with_metadata_and_assignments() -> None:
     play(body)
 
 
-def test_rebalancing_group_is_described_without_metadata_and_assignments() -> None:
+def test_describe_groups_returns_no_metadata_or_assignments_of_a_rebalancing_group() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.join(member.member_id)
@@ -73,14 +75,14 @@ def test_rebalancing_group_is_described_without_metadata_and_assignments() -> No
     play(body)
 
 
-def test_unknown_group_is_described_as_dead() -> None:
+def test_describe_groups_returns_an_unknown_group_as_dead() -> None:
     async def body(room: Room) -> None:
         assert room.groups.describe_group("x") == DescribedGroup(ErrorCode.NONE, "Dead")
 
     play(body)
 
 
-def test_only_groups_without_members_are_deleted() -> None:
+def test_delete_groups_deletes_only_groups_without_members() -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await room.commit({P0: 5}, group_id="simple")
@@ -99,7 +101,7 @@ def test_only_groups_without_members_are_deleted() -> None:
     play(body)
 
 
-def test_groups_of_another_coordinator_are_not_deleted() -> None:
+def test_delete_groups_refuses_groups_of_another_coordinator() -> None:
     async def body(room: Room) -> None:
         room.groups._ownership.resigned(0, 1)
         assert await room.groups.delete_groups(["x"]) == {"x": ErrorCode.NOT_COORDINATOR}
@@ -108,7 +110,7 @@ def test_groups_of_another_coordinator_are_not_deleted() -> None:
     play(body)
 
 
-def test_closed_group_coordinator_answers_coordinator_not_available() -> None:
+def test_a_closed_group_coordinator_answers_coordinator_not_available() -> None:
     async def body(room: Room) -> None:
         await room.groups.close()
         assert room.groups.list_groups([], [])[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -49,14 +49,14 @@ KAFKA: Final[Mapping[str, str]] = {
 groups, and what is common to all: loading and moved coordinators."""
 
 
-def test_the_table_has_every_error_that_kafka_lists() -> None:
+def test_the_table_of_coordinator_errors_has_every_error_that_kafka_lists() -> None:
     rows = {(row.api, row.error) for row in read_api_errors()}
 
     assert {(api, error) for api, errors in KAFKA.items() for error in errors.split()} - rows == set()
 
 
 @pytest.mark.parametrize("row", read_api_errors(), ids=lambda row: f"{row.api}-{row.error}")
-def test_every_row_names_an_error_code_and_existing_tests(row: ApiError) -> None:
+def test_every_row_of_the_table_of_coordinator_errors_names_existing_tests(row: ApiError) -> None:
     assert row.error in ErrorCode.__members__
     assert row.when
     assert [test for test in row.tests if test != THIS_TABLE and not exists(test, HERE)] == []
@@ -125,7 +125,7 @@ GROUP_APIS: Final[Mapping[str, tuple[Ask, ErrorCode, ErrorCode]]] = {
 
 
 @pytest.mark.parametrize("api", GROUP_APIS)
-def test_group_api_where_the_group_is_loading_moved_or_its_broker_stops(api: str) -> None:
+def test_each_group_api_answers_kafkas_error_while_loading_after_a_move_and_when_closed(api: str) -> None:
     ask, while_loading, _ = GROUP_APIS[api]
 
     async def body(room: groups_room.Room) -> None:
@@ -143,7 +143,7 @@ def test_group_api_where_the_group_is_loading_moved_or_its_broker_stops(api: str
 
 
 @pytest.mark.parametrize("api", GROUP_APIS)
-def test_group_api_with_an_empty_group_id(api: str) -> None:
+def test_each_group_api_answers_kafkas_error_for_an_empty_group_id(api: str) -> None:
     ask, _, expected = GROUP_APIS[api]
 
     async def body(room: groups_room.Room) -> None:
@@ -152,7 +152,7 @@ def test_group_api_with_an_empty_group_id(api: str) -> None:
     groups_room.play(body)
 
 
-def test_groups_are_listed_with_an_error_while_some_are_loading_or_the_broker_stops() -> None:
+def test_list_groups_answers_an_error_while_groups_load_or_the_broker_stops() -> None:
     async def body(room: groups_room.Room) -> None:
         room.log.read = never_read  # type: ignore[method-assign, assignment]
         await room.commit({P0: 5})
@@ -177,7 +177,9 @@ def test_groups_are_listed_with_an_error_while_some_are_loading_or_the_broker_st
     ],
 )
 @pytest.mark.parametrize("api", ["OffsetCommit", "TxnOffsetCommit"])
-def test_commit_that_the_log_refuses(api: str, refused: ErrorCode, answered: ErrorCode) -> None:
+def test_each_commit_api_answers_kafkas_error_when_the_log_refuses_the_record(
+    api: str, refused: ErrorCode, answered: ErrorCode
+) -> None:
     async def body(room: groups_room.Room) -> None:
         room.log.errors = [refused]
         assert await GROUP_APIS[api][0](room, GROUP) is answered
@@ -221,7 +223,7 @@ TRANSACTION_APIS: Final[Mapping[str, AskTransaction]] = {
 
 
 @pytest.mark.parametrize("api", TRANSACTION_APIS)
-def test_transaction_api_where_the_transaction_is_loading_or_moved(api: str) -> None:
+def test_each_transaction_api_answers_kafkas_error_while_loading_and_after_a_move(api: str) -> None:
     ask = TRANSACTION_APIS[api]
 
     async def body(room: transactions_room.Room) -> None:
@@ -234,7 +236,7 @@ def test_transaction_api_where_the_transaction_is_loading_or_moved(api: str) -> 
     transactions_room.play(body)
 
 
-def test_partitions_that_cannot_be_stored_are_not_in_the_transaction() -> None:
+def test_add_partitions_to_txn_that_cannot_be_stored_adds_no_partition() -> None:
     async def body(room: transactions_room.Room) -> None:
         producer = await room.producer()
         room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS]

@@ -108,7 +108,7 @@ def abort_open_transactions(log: Log) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_coordinator_loads_the_same_from_a_compacted_log(seed: int) -> None:
+def test_the_group_coordinator_loads_the_same_state_from_a_compacted_log(seed: int) -> None:
     node, rng, sequences = CleanerNode(seed), Random(seed), dict[int, int]()
 
     async def main(logs: LogManager) -> None:

@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 SUITES = {"GroupCoordinatorTest": 163, "GroupMetadataManagerTest": 69}
 
 
-def test_the_table_lists_every_kafka_coordinator_test_once() -> None:
+def test_the_table_of_kafkas_coordinator_tests_lists_every_test_once() -> None:
     cases = read_cases(HERE)
 
     assert Counter(case.suite for case in cases) == SUITES
@@ -18,7 +18,7 @@ def test_the_table_lists_every_kafka_coordinator_test_once() -> None:
 
 
 @pytest.mark.parametrize("case", read_cases(HERE), ids=lambda case: f"{case.suite}-{case.name}")
-def test_every_kafka_case_names_an_existing_test(case: Case) -> None:
+def test_every_row_of_kafkas_coordinator_tests_names_an_existing_klamm_test(case: Case) -> None:
     assert case.fact
     assert case.tests or case.shown.removeprefix(NONE)
     assert [test for test in case.tests if not exists(test, HERE)] == []

@@ -40,7 +40,7 @@ def rebalances(entries: list[Entry]) -> list[tuple[str, Any]]:
 # ---- groups
 
 
-def test_a_rebalance_is_the_cause_of_its_generation_and_assignment() -> None:
+def test_journal_lines_of_a_generation_and_assignment_name_the_rebalance_as_cause() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         begun, generation, assigned = await room.journaled()
@@ -53,7 +53,7 @@ def test_a_rebalance_is_the_cause_of_its_generation_and_assignment() -> None:
     play(body)
 
 
-def test_heartbeats_and_commits_write_nothing() -> None:
+def test_heartbeats_write_no_journal_lines() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         before = len(await room.journaled())
@@ -63,7 +63,7 @@ def test_heartbeats_and_commits_write_nothing() -> None:
     play(body)
 
 
-def test_the_member_that_left_is_the_cause_and_who_does_not_join_is_removed() -> None:
+def test_the_journal_names_the_leaving_member_that_caused_a_rebalance_and_removed_members() -> None:
     async def body(room: Room) -> None:
         patient = {"session_timeout_ms": 300_000}
         first, second, _ = await room.stable(3, **patient)
@@ -83,7 +83,7 @@ def test_the_member_that_left_is_the_cause_and_who_does_not_join_is_removed() ->
     play(body)
 
 
-def test_an_expired_session_is_the_cause() -> None:
+def test_the_journal_names_an_expired_member_session_as_the_cause_of_a_rebalance() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         await asyncio.sleep(11)
@@ -95,7 +95,7 @@ def test_an_expired_session_is_the_cause() -> None:
     play(body)
 
 
-def test_a_member_without_sync_is_the_cause() -> None:
+def test_the_journal_names_a_missing_sync_group_as_the_cause_of_a_rebalance() -> None:
     async def body(room: Room) -> None:
         task = room.join(session_timeout_ms=300_000)
         await asyncio.sleep(4)
@@ -107,7 +107,7 @@ def test_a_member_without_sync_is_the_cause() -> None:
     play(body)
 
 
-def test_removed_offsets_are_listed_up_to_a_limit() -> None:
+def test_the_journal_lists_removed_group_offsets_up_to_a_limit() -> None:
     async def body(room: Room) -> None:
         for count in (0, MAX_LISTED, MAX_LISTED + 10):
             room.journal.offsets_removed(Group(GROUP, 0), "gone", [TopicPartition("t", n) for n in range(count)])
@@ -119,7 +119,7 @@ def test_removed_offsets_are_listed_up_to_a_limit() -> None:
     play(body)
 
 
-def test_large_assignments_are_not_decoded() -> None:
+def test_the_journal_does_not_decode_large_group_assignments() -> None:
     async def body(room: Room) -> None:
         group = Group(GROUP, 0)
         group.protocol_type = "consumer"
@@ -138,7 +138,7 @@ def test_large_assignments_are_not_decoded() -> None:
 # ---- transactions
 
 
-def test_a_transaction_from_begin_to_end() -> None:
+def test_the_journal_records_each_step_of_a_transaction_from_begin_to_end() -> None:
     async def body(room: transactions_room.Room) -> None:
         p0, p1 = transactions_room.P0, TopicPartition("orders", 1)
         producer = await room.ongoing(p0)
@@ -154,7 +154,7 @@ def test_a_transaction_from_begin_to_end() -> None:
     transactions_room.play(body)
 
 
-def test_who_aborts_a_transaction_that_its_producer_did_not_end() -> None:
+def test_the_journal_names_the_reason_for_aborting_a_producers_open_transaction() -> None:
     async def fenced(room: transactions_room.Room) -> None:
         await room.ongoing()
         assert (await room.init()).error is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -192,7 +192,7 @@ def with_journal(sink: ListSink, body: Any) -> None:
     loop.run(main())
 
 
-def test_lines_are_written_together_after_the_decision_and_at_the_end() -> None:
+def test_journal_lines_are_written_in_batches_after_a_delay_and_on_close() -> None:
     sink = CountingSink()
 
     async def body(journal: DecisionJournal) -> None:
@@ -209,7 +209,7 @@ def test_lines_are_written_together_after_the_decision_and_at_the_end() -> None:
     with_journal(sink, body)
 
 
-def test_a_busy_application_does_not_displace_the_journal() -> None:
+def test_journal_lines_above_the_rate_limit_are_counted_instead_of_written() -> None:
     sink = ListSink()
 
     async def body(journal: DecisionJournal) -> None:
@@ -227,7 +227,7 @@ def test_a_busy_application_does_not_displace_the_journal() -> None:
 
 
 @pytest.mark.parametrize("has_sink", [False, True])
-def test_nothing_is_kept_without_a_sink(has_sink: bool) -> None:
+def test_the_coordinators_journal_keeps_no_lines_without_an_output(has_sink: bool) -> None:
     sink = ListSink() if has_sink else None
     loop = SimulatedLoop()
 

@@ -15,7 +15,7 @@ OTHER = TopicPartition("other", 0)
 SHORT: dict[str, Any] = {"offsets_retention_ms": 60_000, "offsets_retention_check_interval_ms": 10_000}
 
 
-def test_offsets_of_a_group_that_never_had_members_expire_after_their_commit() -> None:
+def test_offsets_of_a_group_that_never_had_members_expire_by_their_commit_time() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         await asyncio.sleep(30)
@@ -58,7 +58,7 @@ def test_offsets_of_an_empty_group_expire_after_it_became_empty() -> None:
     play(body, **SHORT)
 
 
-def test_offset_expires_after_the_retention_named_in_its_commit() -> None:
+def test_an_offset_expires_after_the_retention_time_given_in_its_commit() -> None:
     async def body(room: Room) -> None:
         expires = Offset(5, commit_timestamp=room.now_ms(), expire_timestamp=room.now_ms() + 20_000)
         await room.groups.commit_offsets(CommitRequest("flights", {P0: expires}))
@@ -69,7 +69,7 @@ def test_offset_expires_after_the_retention_named_in_its_commit() -> None:
     play(body, **SHORT)
 
 
-def test_offset_does_not_expire_while_another_commit_is_under_way() -> None:
+def test_an_offset_does_not_expire_while_another_commit_is_being_replicated() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         await asyncio.sleep(55)
@@ -84,7 +84,7 @@ def test_offset_does_not_expire_while_another_commit_is_under_way() -> None:
     play(body, **SHORT)
 
 
-def test_offsets_of_deleted_partitions_are_removed() -> None:
+def test_committed_offsets_of_deleted_partitions_are_removed() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5, OTHER: 7})
         await room.commit({P0: 9}, group_id="second")
@@ -96,7 +96,7 @@ def test_offsets_of_deleted_partitions_are_removed() -> None:
     play(body)
 
 
-def test_commit_under_way_is_dropped_when_its_partition_is_deleted() -> None:
+def test_an_unfinished_offset_commit_is_dropped_when_its_partition_is_deleted() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5, OTHER: 7})
         room.log.held = []
@@ -111,7 +111,7 @@ def test_commit_under_way_is_dropped_when_its_partition_is_deleted() -> None:
     play(body)
 
 
-def test_first_commit_under_way_is_dropped_when_its_partition_is_deleted() -> None:
+def test_a_groups_first_unfinished_offset_commit_is_dropped_when_its_partition_is_deleted() -> None:
     async def body(room: Room) -> None:
         await room.commit({OTHER: 7})
         room.log.held = []
@@ -125,7 +125,7 @@ def test_first_commit_under_way_is_dropped_when_its_partition_is_deleted() -> No
     play(body)
 
 
-def test_expired_offset_keeps_the_pending_offset_of_an_open_transaction() -> None:
+def test_an_offsets_expiry_keeps_the_pending_offset_of_an_open_transaction() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         await write_transactional(room, offset_records(6))

@@ -15,21 +15,21 @@ LAST_EPOCH = 32_766
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_transaction_timeout_above_the_maximum_is_refused(timeout_ms: int) -> None:
+def test_init_producer_id_with_a_transaction_timeout_above_the_maximum_is_refused(timeout_ms: int) -> None:
     async def body(room: Room) -> None:
         assert await room.init(timeout_ms=timeout_ms) == InitResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
     play(body)
 
 
-def test_empty_transactional_id_is_invalid() -> None:
+def test_init_producer_id_with_an_empty_transactional_id_is_refused() -> None:
     async def body(room: Room) -> None:
         assert (await room.coordinator.init_producer_id("", 1, None)).error == ErrorCode.INVALID_REQUEST
 
     play(body)
 
 
-def test_new_transactional_id_gets_a_producer_id_with_epoch_0_and_then_the_next_epoch() -> None:
+def test_a_new_transactional_id_gets_a_producer_id_with_epoch_0_and_later_epoch_1() -> None:
     async def body(room: Room) -> None:
         assert await room.init() == InitResult(ErrorCode.NONE, 1_000, 0)
         assert await room.init() == InitResult(ErrorCode.NONE, 1_000, 1)
@@ -38,7 +38,7 @@ def test_new_transactional_id_gets_a_producer_id_with_epoch_0_and_then_the_next_
     play(body)
 
 
-def test_new_id_waits_for_a_block_of_producer_ids() -> None:
+def test_init_producer_id_of_a_new_transactional_id_waits_for_a_producer_id_block() -> None:
     async def body(room: Room) -> None:
         room.ids.is_refused = True
         assert (await room.init()).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -46,7 +46,7 @@ def test_new_id_waits_for_a_block_of_producer_ids() -> None:
     play(body)
 
 
-def test_open_transaction_is_aborted_with_a_raised_epoch_and_the_new_producer_retries() -> None:
+def test_init_producer_id_aborts_an_open_transaction_and_makes_the_new_producer_retry() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0)
 
@@ -60,7 +60,7 @@ def test_open_transaction_is_aborted_with_a_raised_epoch_and_the_new_producer_re
     play(body)
 
 
-def test_fence_that_cannot_be_stored_raises_the_epoch_only_once() -> None:
+def test_fencing_a_producer_that_cannot_be_stored_increments_the_epoch_only_once() -> None:
     async def body(room: Room) -> None:
         await room.ongoing(P0)
         room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS]
@@ -76,7 +76,7 @@ def test_fence_that_cannot_be_stored_raises_the_epoch_only_once() -> None:
     play(body)
 
 
-def test_requests_during_a_transition_are_answered_with_concurrent_transactions() -> None:
+def test_transaction_requests_during_a_state_transition_get_concurrent_transactions() -> None:
     async def body(room: Room) -> None:
         producer = await room.producer()
         room.log.held = []
@@ -107,7 +107,7 @@ def test_init_producer_id_gets_concurrent_transactions_until_the_markers_are_wri
     play(body)
 
 
-def test_append_errors_become_errors_that_producers_retry_elsewhere_or_here() -> None:
+def test_append_errors_of_init_producer_id_become_coordinator_errors_for_the_producer() -> None:
     async def body(room: Room) -> None:
         for refused, answered in (
             (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -127,7 +127,7 @@ def test_append_errors_become_errors_that_producers_retry_elsewhere_or_here() ->
 # ---- a producer that continues (KIP-360)
 
 
-def test_producer_with_its_current_epoch_gets_the_next_and_again_the_same_when_it_retries() -> None:
+def test_a_producer_gets_the_next_epoch_and_the_same_epoch_for_a_retry() -> None:
     async def body(room: Room) -> None:
         await room.producer()
         assert await room.init((1_000, 0)) == InitResult(ErrorCode.NONE, 1_000, 1)
@@ -136,7 +136,7 @@ def test_producer_with_its_current_epoch_gets_the_next_and_again_the_same_when_i
     play(body)
 
 
-def test_retry_is_fenced_once_another_producer_was_initialized() -> None:
+def test_a_retried_init_producer_id_is_fenced_after_another_producer_was_initialized() -> None:
     async def body(room: Room) -> None:
         await room.producer()
         await room.init((1_000, 0))
@@ -147,7 +147,7 @@ def test_retry_is_fenced_once_another_producer_was_initialized() -> None:
     play(body)
 
 
-def test_producer_with_another_id_is_fenced() -> None:
+def test_init_producer_id_with_another_producer_id_is_fenced() -> None:
     async def body(room: Room) -> None:
         await room.producer()
         assert (await room.init((999, 0))).error == ErrorCode.PRODUCER_FENCED
@@ -155,7 +155,7 @@ def test_producer_with_another_id_is_fenced() -> None:
     play(body)
 
 
-def test_producer_whose_transactional_id_expired_gets_a_new_producer_id() -> None:
+def test_a_producer_whose_transactional_id_expired_gets_a_new_producer_id() -> None:
     async def body(room: Room) -> None:
         assert await room.init((7, 12)) == InitResult(ErrorCode.NONE, 1_000, 0)
 
@@ -166,7 +166,7 @@ def test_producer_whose_transactional_id_expired_gets_a_new_producer_id() -> Non
 
 
 @pytest.mark.parametrize("continues", [True, False])
-def test_new_producer_id_is_allocated_after_the_last_epoch(continues: bool) -> None:
+def test_a_new_producer_id_is_allocated_after_the_last_producer_epoch(continues: bool) -> None:
     async def body(room: Room) -> None:
         await room.producer()
         room.transaction.epoch = LAST_EPOCH
@@ -179,7 +179,7 @@ def test_new_producer_id_is_allocated_after_the_last_epoch(continues: bool) -> N
     play(body)
 
 
-def test_fencing_may_use_the_last_epoch_that_no_producer_gets() -> None:
+def test_fencing_a_producer_with_the_last_epoch_uses_the_reserved_maximum_epoch() -> None:
     async def body(room: Room) -> None:
         await room.producer()
         room.transaction.epoch = LAST_EPOCH
@@ -193,7 +193,7 @@ def test_fencing_may_use_the_last_epoch_that_no_producer_gets() -> None:
     play(body)
 
 
-def test_producer_with_a_guessed_last_epoch_is_aborted_and_fenced() -> None:
+def test_a_producer_that_uses_the_reserved_maximum_epoch_is_aborted_and_fenced() -> None:
     async def body(room: Room) -> None:
         await room.producer()
         room.transaction.epoch = LAST_EPOCH + 1
@@ -207,7 +207,7 @@ def test_producer_with_a_guessed_last_epoch_is_aborted_and_fenced() -> None:
     play(body)
 
 
-def test_init_producer_id_at_a_broker_without_the_partition_is_refused() -> None:
+def test_init_producer_id_at_a_broker_that_is_not_the_coordinator_is_refused() -> None:
     async def body(room: Room) -> None:
         room.resign()
         assert (await room.init()).error == ErrorCode.NOT_COORDINATOR

@@ -15,7 +15,7 @@ ROUND_ROBIN = (("roundrobin", b"\x00\x00"),)
 
 
 @pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001])
-def test_session_timeout_outside_the_configured_range_is_refused(session_timeout_ms: int) -> None:
+def test_join_group_with_a_session_timeout_outside_the_configured_range_is_refused(session_timeout_ms: int) -> None:
     async def body(room: Room) -> None:
         result = await room.join_now(session_timeout_ms=session_timeout_ms)
         assert result.error is ErrorCode.INVALID_SESSION_TIMEOUT
@@ -24,21 +24,21 @@ def test_session_timeout_outside_the_configured_range_is_refused(session_timeout
 
 
 @pytest.mark.parametrize("session_timeout_ms", [6_000, 1_800_000])
-def test_session_timeout_at_the_ends_of_the_range_is_accepted(session_timeout_ms: int) -> None:
+def test_join_group_with_the_smallest_or_largest_session_timeout_is_accepted(session_timeout_ms: int) -> None:
     async def body(room: Room) -> None:
         assert (await room.join(session_timeout_ms=session_timeout_ms)).error is ErrorCode.NONE
 
     play(body)
 
 
-def test_member_id_of_an_unknown_group_is_refused() -> None:
+def test_join_group_with_a_member_id_for_an_unknown_group_is_refused() -> None:
     async def body(room: Room) -> None:
         assert (await room.join_now("m")).error is ErrorCode.UNKNOWN_MEMBER_ID
 
     play(body)
 
 
-def test_join_with_an_empty_group_id_is_refused() -> None:
+def test_join_group_with_an_empty_group_id_is_refused() -> None:
     async def body(room: Room) -> None:
         assert (await room.join_now(group_id="")).error is ErrorCode.INVALID_GROUP_ID
 
@@ -46,7 +46,7 @@ def test_join_with_an_empty_group_id_is_refused() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"protocol_type": ""}, {"protocols": ()}])
-def test_first_member_without_a_protocol_is_refused(changes: dict[str, Any]) -> None:
+def test_join_group_of_a_first_member_without_a_protocol_is_refused(changes: dict[str, Any]) -> None:
     async def body(room: Room) -> None:
         assert (await room.join_now(**changes)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -54,7 +54,7 @@ def test_first_member_without_a_protocol_is_refused(changes: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("changes", [{"protocol_type": "connect"}, {"protocols": ROUND_ROBIN}])
-def test_member_without_a_common_protocol_gets_inconsistent_group_protocol(changes: dict[str, Any]) -> None:
+def test_a_member_without_a_common_protocol_gets_inconsistent_group_protocol(changes: dict[str, Any]) -> None:
     async def body(room: Room) -> None:
         await room.stable()
         assert (await room.join_now(**changes)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -62,7 +62,7 @@ def test_member_without_a_common_protocol_gets_inconsistent_group_protocol(chang
     play(body)
 
 
-def test_new_member_is_given_an_id_first_and_joins_with_it() -> None:
+def test_a_new_member_gets_member_id_required_and_joins_with_the_given_id() -> None:
     async def body(room: Room) -> None:
         first = await room.join_now(requires_known_member_id=True)
         assert first.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -74,7 +74,7 @@ def test_new_member_is_given_an_id_first_and_joins_with_it() -> None:
     play(body)
 
 
-def test_member_id_that_is_not_used_in_time_is_forgotten() -> None:
+def test_a_member_id_that_no_member_uses_within_the_session_timeout_becomes_invalid() -> None:
     async def body(room: Room) -> None:
         first = await room.join_now(requires_known_member_id=True)
         await asyncio.sleep(11)
@@ -83,7 +83,7 @@ def test_member_id_that_is_not_used_in_time_is_forgotten() -> None:
     play(body)
 
 
-def test_rebalance_waits_for_an_unused_member_id() -> None:
+def test_a_rebalance_waits_for_a_member_whose_given_id_is_still_unused() -> None:
     async def body(room: Room) -> None:
         [leader] = await room.stable()
         first = await room.join_now(requires_known_member_id=True)
@@ -98,7 +98,7 @@ def test_rebalance_waits_for_an_unused_member_id() -> None:
     play(body)
 
 
-def test_rebalance_completes_when_an_unused_member_id_expires() -> None:
+def test_a_rebalance_completes_when_an_unused_member_id_expires() -> None:
     async def body(room: Room) -> None:
         [leader] = await room.stable()
         await room.join_now(requires_known_member_id=True)
@@ -127,7 +127,7 @@ def test_only_the_leaders_join_response_lists_the_members() -> None:
     play(body)
 
 
-def test_protocol_with_most_votes_of_those_that_all_support_is_chosen() -> None:
+def test_the_group_protocol_is_the_commonly_supported_protocol_with_most_votes() -> None:
     async def body(room: Room) -> None:
         offers = [("a", "b", "c"), ("b", "a"), ("b", "c", "a")]
         joins = [room.join(protocols=tuple((name, name.encode()) for name in offer)) for offer in offers]
@@ -142,7 +142,7 @@ def test_protocol_with_most_votes_of_those_that_all_support_is_chosen() -> None:
 # ---- members that join again
 
 
-def test_unchanged_follower_of_a_stable_group_gets_the_current_generation_again() -> None:
+def test_an_unchanged_follower_that_rejoins_a_stable_group_gets_the_current_generation() -> None:
     async def body(room: Room) -> None:
         _, follower = await room.stable(2)
         again = await room.join_now(follower.member_id)
@@ -153,7 +153,7 @@ def test_unchanged_follower_of_a_stable_group_gets_the_current_generation_again(
 
 
 @pytest.mark.parametrize(("number", "protocols"), [(0, RANGE), (1, (("range", b"other"),))])
-def test_leader_or_changed_follower_that_joins_again_starts_a_rebalance(
+def test_a_group_leader_or_changed_follower_that_rejoins_starts_a_rebalance(
     number: int, protocols: tuple[tuple[str, bytes], ...]
 ) -> None:
     async def body(room: Room) -> None:
@@ -170,7 +170,7 @@ def test_leader_or_changed_follower_that_joins_again_starts_a_rebalance(
     play(body)
 
 
-def test_member_of_a_completing_rebalance_gets_the_generation_again_if_it_is_unchanged() -> None:
+def test_an_unchanged_member_that_rejoins_during_completing_rebalance_gets_the_same_generation() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(client_id=name) for name in "ab"]
         await asyncio.sleep(6.5)
@@ -185,7 +185,7 @@ def test_member_of_a_completing_rebalance_gets_the_generation_again_if_it_is_unc
     play(body)
 
 
-def test_second_join_of_a_member_ends_the_wait_of_the_first() -> None:
+def test_a_second_join_group_of_a_member_ends_the_wait_of_its_first() -> None:
     async def body(room: Room) -> None:
         first = await room.join_now(requires_known_member_id=True)
         waiting = room.join(first.member_id)
@@ -199,7 +199,7 @@ def test_second_join_of_a_member_ends_the_wait_of_the_first() -> None:
     play(body)
 
 
-def test_client_that_disconnects_while_its_join_waits_is_still_a_member() -> None:
+def test_a_client_that_disconnects_while_its_join_group_waits_stays_a_member() -> None:
     async def body(room: Room) -> None:
         waiting = room.join()
         await settle()
@@ -215,7 +215,7 @@ def test_client_that_disconnects_while_its_join_waits_is_still_a_member() -> Non
 # ---- group.max.size
 
 
-def test_member_beyond_the_maximum_size_is_refused() -> None:
+def test_join_group_beyond_the_maximum_group_size_is_refused() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(client_id=name) for name in "abc"]
         await settle()
@@ -238,7 +238,7 @@ def test_members_of_a_full_group_can_join_again() -> None:
     play(body, group_max_size=2)
 
 
-def test_last_members_of_a_group_that_is_too_large_are_removed_when_they_join_again() -> None:
+def test_members_beyond_a_lowered_maximum_group_size_are_removed_when_they_rejoin() -> None:
     async def body(room: Room) -> None:
         results = await room.stable(3)
         smaller = room.restart(replace(room.settings, group_max_size=2))
@@ -253,7 +253,7 @@ def test_last_members_of_a_group_that_is_too_large_are_removed_when_they_join_ag
     play(body)
 
 
-def test_join_of_a_removed_group_gets_coordinator_not_available() -> None:
+def test_join_group_of_a_removed_group_gets_coordinator_not_available() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.group().move(DEAD, 0)
@@ -263,7 +263,7 @@ def test_join_of_a_removed_group_gets_coordinator_not_available() -> None:
     play(body)
 
 
-def test_join_at_another_broker_gets_not_coordinator() -> None:
+def test_join_group_at_a_broker_that_is_not_the_coordinator_gets_not_coordinator() -> None:
     async def body(room: Room) -> None:
         room.groups._ownership.resigned(0, 1)
         assert (await room.join_now()).error is ErrorCode.NOT_COORDINATOR

@@ -15,7 +15,7 @@ MEMBERS = 10_000
 LIMIT = 1_000
 
 
-def test_group_of_ten_thousand_members_rebalances_is_loaded_and_empties() -> None:
+def test_a_group_of_ten_thousand_members_rebalances_is_loaded_and_becomes_empty() -> None:
     async def body(room: Room) -> None:
         results = await room.stable(MEMBERS)
         assert [len(r.members) for r in results if r.members] == [MEMBERS]
@@ -37,7 +37,7 @@ def test_group_of_ten_thousand_members_rebalances_is_loaded_and_empties() -> Non
 
 
 @pytest.mark.parametrize("of_metadata", [LIMIT, 0])
-def test_group_larger_than_the_log_accepts_is_refused_without_building_its_record(of_metadata: int) -> None:
+def test_a_group_over_the_maximum_record_size_is_refused_without_building_the_record(of_metadata: int) -> None:
     async def body(room: Room) -> None:
         room.log.max_bytes = LIMIT
         join = room.join(protocols=(("range", b"m" * of_metadata),))
@@ -51,7 +51,7 @@ def test_group_larger_than_the_log_accepts_is_refused_without_building_its_recor
     play(body)
 
 
-def test_group_as_large_as_the_log_accepts_is_stored() -> None:
+def test_a_group_of_exactly_the_maximum_record_size_is_stored() -> None:
     async def body(room: Room) -> None:
         join = room.join(protocols=(("range", b"m" * LIMIT),))
         await asyncio.sleep(room.settings.group_initial_rebalance_delay_ms / 1000 + 0.5)
@@ -62,7 +62,7 @@ def test_group_as_large_as_the_log_accepts_is_stored() -> None:
     play(body)
 
 
-def test_commit_larger_than_the_log_accepts_is_refused_without_building_its_batch() -> None:
+def test_an_offset_commit_over_the_maximum_batch_size_is_refused_without_building_the_batch() -> None:
     async def body(room: Room) -> None:
         room.log.max_bytes = 10
         with patch.object(offsets_topic, "build_batch", side_effect=AssertionError):

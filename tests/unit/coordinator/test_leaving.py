@@ -16,7 +16,7 @@ def leave(room: Room, *members: LeavingMember) -> LeaveResult:
     return room.groups.leave_group(GROUP, members)
 
 
-def test_member_that_leaves_is_removed_at_once() -> None:
+def test_a_member_that_leaves_is_removed_from_the_group_at_once() -> None:
     async def body(room: Room) -> None:
         first, second = await room.stable(2)
         assert leave(room, LeavingMember(first.member_id)) == (ErrorCode.NONE, (ErrorCode.NONE,))
@@ -27,14 +27,14 @@ def test_member_that_leaves_is_removed_at_once() -> None:
     play(body)
 
 
-def test_leave_of_an_unknown_group_gets_unknown_member_id() -> None:
+def test_leave_group_of_an_unknown_group_gets_unknown_member_id() -> None:
     async def body(room: Room) -> None:
         assert leave(room, LeavingMember("a"), LeavingMember("b")) == (ErrorCode.NONE, (UNKNOWN, UNKNOWN))
 
     play(body)
 
 
-def test_every_member_of_a_batch_has_its_own_error() -> None:
+def test_leave_group_of_several_members_returns_an_error_for_each_member() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(instance_id=f"i{number}") for number in range(2)]
         await asyncio.sleep(6.5)
@@ -53,7 +53,7 @@ def test_every_member_of_a_batch_has_its_own_error() -> None:
     play(body)
 
 
-def test_member_that_waits_for_a_rebalance_is_answered_when_it_leaves() -> None:
+def test_the_waiting_join_group_of_a_member_is_answered_when_that_member_leaves() -> None:
     async def body(room: Room) -> None:
         waiting = room.join()
         await settle()
@@ -65,7 +65,7 @@ def test_member_that_waits_for_a_rebalance_is_answered_when_it_leaves() -> None:
     play(body)
 
 
-def test_unused_member_id_can_leave_before_it_joins() -> None:
+def test_a_given_member_id_can_leave_the_group_before_its_member_joins() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         given = await room.join_now(requires_known_member_id=True)
@@ -78,7 +78,7 @@ def test_unused_member_id_can_leave_before_it_joins() -> None:
     play(body)
 
 
-def test_leave_of_a_moved_or_removed_group_is_refused() -> None:
+def test_leave_group_of_a_moved_or_removed_group_is_refused() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.group().move(DEAD, 0)

@@ -44,7 +44,7 @@ async def write_marker(room: Room, kind: ControlType, producer: int = 7) -> None
     await write(room, build_end_marker(EndMarker(kind, 0), producer, 0, 1))
 
 
-def test_loaded_group_and_offsets_equal_those_that_were_stored() -> None:
+def test_a_loaded_group_and_its_offsets_equal_those_that_were_stored() -> None:
     async def body(room: Room) -> None:
         leader, follower = await room.stable(2)
         await room.commit({P0: 5}, member_id=leader.member_id, generation=1)
@@ -59,7 +59,7 @@ def test_loaded_group_and_offsets_equal_those_that_were_stored() -> None:
     play(body)
 
 
-def test_loaded_members_have_a_full_session_to_show_that_they_live() -> None:
+def test_members_of_a_loaded_group_get_a_full_session_timeout_for_their_first_heartbeat() -> None:
     async def body(room: Room) -> None:
         silent, alive = await room.stable(2)
         other = await take_over(room)
@@ -72,7 +72,7 @@ def test_loaded_members_have_a_full_session_to_show_that_they_live() -> None:
     play(body)
 
 
-def test_later_records_replace_earlier_ones_and_tombstones_remove() -> None:
+def test_loading_groups_lets_later_records_replace_earlier_records_and_tombstones_remove() -> None:
     async def body(room: Room) -> None:
         await write(room, build_batch(offset_records(5, 7)))
         await write(room, build_batch(offset_records(6, None)))
@@ -81,7 +81,7 @@ def test_later_records_replace_earlier_ones_and_tombstones_remove() -> None:
     play(body)
 
 
-def test_group_that_was_removed_and_created_again_is_loaded() -> None:
+def test_a_group_that_was_removed_and_created_again_is_loaded() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         [stored] = room.log.records()
@@ -93,7 +93,7 @@ def test_group_that_was_removed_and_created_again_is_loaded() -> None:
     play(body)
 
 
-def test_group_with_more_members_than_allowed_rebalances() -> None:
+def test_a_loaded_group_with_more_members_than_allowed_starts_a_rebalance() -> None:
     async def body(room: Room) -> None:
         await room.stable(3)
         other = room.restart(replace(room.settings, group_max_size=2))
@@ -107,7 +107,7 @@ def test_group_with_more_members_than_allowed_rebalances() -> None:
 # ---- transactions
 
 
-def test_transactional_offsets_are_visible_once_their_transaction_committed() -> None:
+def test_loaded_transactional_offsets_are_visible_after_their_transaction_commits() -> None:
     async def body(room: Room) -> None:
         await write_transactional(room, offset_records(5))
         pending = await take_over(room)
@@ -121,7 +121,7 @@ def test_transactional_offsets_are_visible_once_their_transaction_committed() ->
     play(body)
 
 
-def test_transactional_offsets_of_an_aborted_transaction_are_dropped() -> None:
+def test_loading_groups_drops_offsets_of_an_aborted_transaction() -> None:
     async def body(room: Room) -> None:
         await write(room, build_batch(offset_records(3)))
         await write_transactional(room, offset_records(5))
@@ -134,7 +134,7 @@ def test_transactional_offsets_of_an_aborted_transaction_are_dropped() -> None:
     play(body)
 
 
-def test_loaded_consumer_commit_replaces_an_earlier_transactional_one() -> None:
+def test_loading_groups_lets_a_consumer_commit_replace_an_earlier_transactional_commit() -> None:
     async def body(room: Room) -> None:
         await write_transactional(room, offset_records(5))
         await write(room, build_batch(offset_records(9)))
@@ -144,7 +144,7 @@ def test_loaded_consumer_commit_replaces_an_earlier_transactional_one() -> None:
     play(body)
 
 
-def test_loaded_transactional_commit_replaces_an_earlier_one_of_a_consumer() -> None:
+def test_loading_groups_lets_a_transactional_commit_replace_an_earlier_consumer_commit() -> None:
     async def body(room: Room) -> None:
         await write(room, build_batch(offset_records(9)))
         await write_transactional(room, offset_records(5))
@@ -154,7 +154,7 @@ def test_loaded_transactional_commit_replaces_an_earlier_one_of_a_consumer() -> 
     play(body)
 
 
-def test_loaded_marker_ends_only_the_transaction_of_its_producer() -> None:
+def test_a_loaded_transaction_marker_ends_only_the_transaction_of_its_producer() -> None:
     async def body(room: Room) -> None:
         await write_transactional(room, offset_records(5), producer=7)
         await write_transactional(room, offset_records(6, 8), producer=8)
@@ -170,7 +170,7 @@ def test_loaded_marker_ends_only_the_transaction_of_its_producer() -> None:
 # ---- leadership
 
 
-def test_resigned_coordinator_answers_all_waiting_requests() -> None:
+def test_a_group_coordinator_that_resigns_answers_all_waiting_requests() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         join = room.join()
@@ -189,7 +189,7 @@ def test_resigned_coordinator_answers_all_waiting_requests() -> None:
     play(body)
 
 
-def test_waiting_joins_get_not_coordinator_when_the_coordinator_moves() -> None:
+def test_waiting_join_group_requests_get_not_coordinator_when_the_coordinator_moves() -> None:
     async def body(room: Room) -> None:
         join = room.join()
         await settle()
@@ -200,7 +200,7 @@ def test_waiting_joins_get_not_coordinator_when_the_coordinator_moves() -> None:
     play(body)
 
 
-def test_leadership_change_of_an_older_leader_epoch_is_ignored() -> None:
+def test_the_group_coordinator_ignores_a_leadership_change_with_an_older_leader_epoch() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         ownership = room.groups._ownership
@@ -218,7 +218,7 @@ def test_leadership_change_of_an_older_leader_epoch_is_ignored() -> None:
     play(body)
 
 
-def test_stop_replica_without_an_epoch_unloads_the_groups() -> None:
+def test_a_stop_replica_without_a_leader_epoch_unloads_the_groups() -> None:
     async def body(room: Room) -> None:
         room.groups._ownership.elected(0, 5)
         room.groups._ownership.resigned(0, None)
@@ -227,7 +227,7 @@ def test_stop_replica_without_an_epoch_unloads_the_groups() -> None:
     play(body)
 
 
-def test_load_ends_when_the_broker_loses_leadership() -> None:
+def test_loading_groups_ends_when_the_broker_loses_leadership_of_the_partition() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         other = room.restart()
@@ -240,7 +240,7 @@ def test_load_ends_when_the_broker_loses_leadership() -> None:
     play(body)
 
 
-def test_new_leader_epoch_of_the_same_leader_keeps_the_groups() -> None:
+def test_a_new_leader_epoch_of_the_same_leader_keeps_the_loaded_groups() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         before = room.group()
@@ -254,7 +254,7 @@ def test_new_leader_epoch_of_the_same_leader_keeps_the_groups() -> None:
 # ---- what cannot be read
 
 
-def test_unreadable_records_are_skipped_and_the_others_loaded() -> None:
+def test_loading_groups_skips_unreadable_records_and_loads_the_others() -> None:
     async def body(room: Room) -> None:
         bad = [
             NewRecord(b"\x00\x09", offset_key(GROUP, P1)),  # a value of the future
@@ -268,7 +268,7 @@ def test_unreadable_records_are_skipped_and_the_others_loaded() -> None:
     play(body)
 
 
-def test_batch_whose_crc_does_not_match_is_skipped_and_the_others_are_loaded() -> None:
+def test_loading_groups_skips_a_batch_with_a_wrong_crc_and_loads_the_others() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         before = len(room.log.partitions[0])
@@ -282,7 +282,7 @@ def test_batch_whose_crc_does_not_match_is_skipped_and_the_others_are_loaded() -
     play(body)
 
 
-def test_loading_reads_in_pieces_and_yields_to_the_event_loop() -> None:
+def test_loading_groups_reads_in_pieces_and_yields_to_the_event_loop() -> None:
     async def body(room: Room) -> None:
         for number in range(300):
             await write(room, build_batch(offset_records(number, group=f"g{number}")))
@@ -307,7 +307,7 @@ def test_loading_reads_in_pieces_and_yields_to_the_event_loop() -> None:
 # ---- markers that concern other groups
 
 
-def test_marker_of_a_transaction_without_offsets_changes_nothing() -> None:
+def test_loading_a_marker_of_a_transaction_without_offsets_changes_nothing() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         room.groups.on_transaction_completed(7, [0], True)
@@ -316,7 +316,7 @@ def test_marker_of_a_transaction_without_offsets_changes_nothing() -> None:
     play(body)
 
 
-def test_marker_ends_the_transaction_in_the_groups_of_its_partitions_alone() -> None:
+def test_a_transaction_marker_affects_only_groups_of_the_partitions_that_contain_the_marker() -> None:
     async def body(room: Room) -> None:
         await write_transactional(room, offset_records(5, group="a"))
         await write_transactional(room, offset_records(6, group="b"))
@@ -334,7 +334,7 @@ def test_marker_ends_the_transaction_in_the_groups_of_its_partitions_alone() -> 
 # ---- what a log may hold
 
 
-def test_empty_group_is_loaded_with_its_offsets_and_its_time() -> None:
+def test_an_empty_group_is_loaded_with_its_offsets_and_the_time_it_became_empty() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable(protocols=SUBSCRIBED)
         await room.commit({P0: 5}, member_id=member.member_id, generation=1)
@@ -348,7 +348,7 @@ def test_empty_group_is_loaded_with_its_offsets_and_its_time() -> None:
     play(body)
 
 
-def test_loaded_group_has_the_subscribed_topics_of_its_members() -> None:
+def test_a_loaded_group_has_the_subscribed_topics_of_its_members() -> None:
     async def body(room: Room) -> None:
         await room.stable(protocols=SUBSCRIBED)
         assert (await take_over(room)).group().subscribed_topics == frozenset({"orders"})
@@ -356,7 +356,7 @@ def test_loaded_group_has_the_subscribed_topics_of_its_members() -> None:
     play(body)
 
 
-def test_loaded_group_with_unreadable_metadata_has_unknown_topics() -> None:
+def test_a_loaded_group_with_unreadable_member_metadata_has_unknown_topics() -> None:
     async def body(room: Room) -> None:
         await room.stable(protocols=(("range", b"garbage"),))
         loaded = (await take_over(room)).group()
@@ -365,7 +365,7 @@ def test_loaded_group_with_unreadable_metadata_has_unknown_topics() -> None:
     play(body)
 
 
-def test_aborted_offsets_alone_make_no_group() -> None:
+def test_loading_only_aborted_transactional_offsets_creates_no_group() -> None:
     async def body(room: Room) -> None:
         await write_transactional(room, offset_records(5))
         await write_marker(room, ControlType.ABORT)
@@ -374,7 +374,7 @@ def test_aborted_offsets_alone_make_no_group() -> None:
     play(body)
 
 
-def test_transactions_of_one_producer_end_one_after_the_other() -> None:
+def test_loading_groups_ends_several_transactions_of_a_producer_one_after_the_other() -> None:
     async def body(room: Room) -> None:
         await write_transactional(room, offset_records(1, 1))
         await write_marker(room, ControlType.COMMIT)
@@ -388,7 +388,7 @@ def test_transactions_of_one_producer_end_one_after_the_other() -> None:
     play(body)
 
 
-def test_offsets_stored_after_the_removal_of_their_group_create_it_again() -> None:
+def test_loading_offsets_stored_after_the_removal_of_a_group_creates_that_group_again() -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await write(room, build_batch([NewRecord(None, group_key(GROUP))]))
@@ -400,7 +400,7 @@ def test_offsets_stored_after_the_removal_of_their_group_create_it_again() -> No
     play(body)
 
 
-def test_batch_larger_than_the_load_buffer_is_loaded() -> None:
+def test_a_batch_larger_than_the_load_buffer_of_the_coordinator_is_loaded() -> None:
     async def body(room: Room) -> None:
         await room.stable(protocols=(("range", b"x" * 5_000),))
         await write(room, build_batch(offset_records(5)))
@@ -410,7 +410,7 @@ def test_batch_larger_than_the_load_buffer_is_loaded() -> None:
     play(body, offsets_load_buffer_size=1_000)
 
 
-def test_log_that_returns_no_records_ends_the_load() -> None:
+def test_loading_groups_ends_when_the_log_returns_no_records() -> None:
     async def body(room: Room) -> None:
         await write(room, build_batch(offset_records(5)))
         room.log.ends[0] += 10
@@ -420,7 +420,7 @@ def test_log_that_returns_no_records_ends_the_load() -> None:
     play(body)
 
 
-def test_control_batch_without_a_marker_is_ignored() -> None:
+def test_loading_groups_ignores_a_control_batch_without_a_transaction_marker() -> None:
     async def body(room: Room) -> None:
         await write_transactional(room, offset_records(5))
         marker = build_end_marker(EndMarker(ControlType.COMMIT, 0), 7, 0, 1)
@@ -433,7 +433,7 @@ def test_control_batch_without_a_marker_is_ignored() -> None:
     play(body)
 
 
-def test_duration_of_a_load_is_counted() -> None:
+def test_the_duration_of_loading_groups_is_measured() -> None:
     async def body(room: Room) -> None:
         other = await take_over(room)
         assert other.groups.counts.partition_loads.count == 1

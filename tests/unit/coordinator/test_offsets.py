@@ -17,7 +17,7 @@ SUBSCRIBED = (("range", b"\x00\x00" + ConsumerProtocolSubscription(topics=("orde
 NONE = ErrorCode.NONE
 
 
-def test_offsets_are_stored_for_a_group_without_members() -> None:
+def test_an_offset_commit_is_stored_for_a_group_without_members() -> None:
     async def body(room: Room) -> None:
         assert await room.commit({P0: 5, P1: 7}) == {P0: NONE, P1: NONE}
         assert room.fetch([P0, P1, TopicPartition("x", 0)]) == {P0: 5, P1: 7, TopicPartition("x", 0): -1}
@@ -28,7 +28,7 @@ def test_offsets_are_stored_for_a_group_without_members() -> None:
     play(body)
 
 
-def test_offsets_of_an_unknown_group_are_minus_one_or_none() -> None:
+def test_offset_fetch_of_an_unknown_group_returns_minus_one_or_no_partitions() -> None:
     async def body(room: Room) -> None:
         assert room.fetch([P0]) == {P0: -1}
         assert room.fetch() == {}
@@ -36,7 +36,7 @@ def test_offsets_of_an_unknown_group_are_minus_one_or_none() -> None:
     play(body)
 
 
-def test_commit_of_a_generation_to_an_unknown_group_is_refused() -> None:
+def test_an_offset_commit_with_a_generation_to_an_unknown_group_is_refused() -> None:
     async def body(room: Room) -> None:
         assert await room.commit({P0: 5}, generation=1, member_id="m") == {P0: ErrorCode.ILLEGAL_GENERATION}
 
@@ -55,7 +55,9 @@ def test_commit_of_a_generation_to_an_unknown_group_is_refused() -> None:
         ({"member_id": "MINE", "generation": 1}, ErrorCode.NONE),
     ],
 )
-def test_commit_to_a_group_with_members_has_to_come_from_one(changes: dict[str, Any], error: ErrorCode) -> None:
+def test_an_offset_commit_to_a_group_with_members_must_come_from_a_current_member(
+    changes: dict[str, Any], error: ErrorCode
+) -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         mine = {"member_id": member.member_id} if changes.get("member_id") == "MINE" else {}
@@ -64,7 +66,7 @@ def test_commit_to_a_group_with_members_has_to_come_from_one(changes: dict[str, 
     play(body)
 
 
-def test_commit_with_an_old_static_member_id_is_fenced() -> None:
+def test_an_offset_commit_with_the_old_id_of_a_static_member_is_fenced() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable(instance_id="i")
         await room.join_now(instance_id="i")
@@ -74,7 +76,7 @@ def test_commit_with_an_old_static_member_id_is_fenced() -> None:
     play(body)
 
 
-def test_commit_during_a_rebalance_is_accepted_until_the_joins_are_complete() -> None:
+def test_an_offset_commit_is_accepted_while_members_rejoin_but_not_before_the_assignment() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.join()
@@ -88,7 +90,7 @@ def test_commit_during_a_rebalance_is_accepted_until_the_joins_are_complete() ->
     play(body)
 
 
-def test_group_that_became_empty_accepts_offsets_without_a_member() -> None:
+def test_a_group_that_became_empty_accepts_offset_commits_without_a_member_id() -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await asyncio.sleep(11)
@@ -98,7 +100,7 @@ def test_group_that_became_empty_accepts_offsets_without_a_member() -> None:
     play(body)
 
 
-def test_commit_to_a_removed_group_gets_coordinator_not_available() -> None:
+def test_an_offset_commit_to_a_removed_group_gets_coordinator_not_available() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         room.group().move(DEAD, 0)
@@ -108,7 +110,7 @@ def test_commit_to_a_removed_group_gets_coordinator_not_available() -> None:
     play(body)
 
 
-def test_too_large_metadata_is_refused_for_its_partition_alone() -> None:
+def test_an_offset_commit_refuses_too_large_metadata_only_for_its_partition() -> None:
     async def body(room: Room) -> None:
         offsets = {P0: Offset(1, metadata="x" * 4096), P1: Offset(1, metadata="x" * 4097)}
         errors = await room.groups.commit_offsets(CommitRequest(GROUP, offsets))
@@ -131,7 +133,9 @@ def test_too_large_metadata_is_refused_for_its_partition_alone() -> None:
         (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_commit_that_cannot_be_stored_changes_nothing(failure: ErrorCode, error: ErrorCode) -> None:
+def test_an_offset_commit_that_cannot_be_stored_leaves_the_committed_offset_unchanged(
+    failure: ErrorCode, error: ErrorCode
+) -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         room.log.errors = [failure]
@@ -144,7 +148,7 @@ def test_commit_that_cannot_be_stored_changes_nothing(failure: ErrorCode, error:
 # ---- visible only once replicated
 
 
-def test_commit_is_visible_once_it_is_replicated() -> None:
+def test_an_offset_commit_is_visible_after_its_replication() -> None:
     async def body(room: Room) -> None:
         room.log.held = []
         commit = asyncio.ensure_future(room.commit({P0: 5}))
@@ -158,7 +162,7 @@ def test_commit_is_visible_once_it_is_replicated() -> None:
     play(body)
 
 
-def test_later_record_wins_in_whatever_order_the_commits_are_replicated() -> None:
+def test_the_later_of_two_offset_commits_wins_in_any_order_of_their_acknowledgements() -> None:
     async def body(room: Room) -> None:
         room.log.held = []
         commits = [asyncio.ensure_future(room.commit({P0: offset})) for offset in (5, 6)]
@@ -174,7 +178,7 @@ def test_later_record_wins_in_whatever_order_the_commits_are_replicated() -> Non
     play(body)
 
 
-def test_earlier_commit_stays_when_a_later_one_fails() -> None:
+def test_an_earlier_offset_commit_stays_when_a_later_commit_fails() -> None:
     async def body(room: Room) -> None:
         room.log.held, room.log.errors = [], [NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
         commits = [asyncio.ensure_future(room.commit({P0: offset})) for offset in (5, 6)]
@@ -189,7 +193,7 @@ def test_earlier_commit_stays_when_a_later_one_fails() -> None:
     play(body)
 
 
-def test_commit_is_stored_although_its_client_disconnected() -> None:
+def test_an_offset_commit_is_stored_even_if_its_client_disconnects() -> None:
     async def body(room: Room) -> None:
         room.log.held = []
         group_exists = asyncio.ensure_future(room.commit({P0: 5}))
@@ -205,7 +209,7 @@ def test_commit_is_stored_although_its_client_disconnected() -> None:
 # ---- deletion
 
 
-def test_offsets_of_an_empty_group_are_deleted_and_the_group_with_its_last_one() -> None:
+def test_deleting_the_last_offset_of_an_empty_group_deletes_the_group() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5, P1: 7})
         assert await room.groups.delete_offsets(GROUP, [P0]) == (NONE, {P0: NONE})
@@ -218,7 +222,7 @@ def test_offsets_of_an_empty_group_are_deleted_and_the_group_with_its_last_one()
     play(body)
 
 
-def test_offsets_of_topics_that_a_group_reads_are_not_deleted() -> None:
+def test_offset_delete_refuses_offsets_of_topics_to_which_the_group_is_subscribed() -> None:
     async def body(room: Room) -> None:
         other = TopicPartition("other", 0)
         [member] = await room.stable(protocols=SUBSCRIBED)
@@ -230,7 +234,7 @@ def test_offsets_of_topics_that_a_group_reads_are_not_deleted() -> None:
     play(body)
 
 
-def test_offsets_of_a_group_whose_subscriptions_cannot_be_read_are_not_deleted() -> None:
+def test_offset_delete_refuses_a_group_with_unreadable_subscriptions() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable(protocols=(("range", b"garbage"),))
         await room.commit({P0: 5}, member_id=member.member_id, generation=1)
@@ -239,7 +243,7 @@ def test_offsets_of_a_group_whose_subscriptions_cannot_be_read_are_not_deleted()
     play(body)
 
 
-def test_offsets_of_other_clients_groups_are_deleted_only_where_they_are_empty() -> None:
+def test_offset_delete_of_a_group_without_consumer_protocol_requires_an_empty_group() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable(protocol_type="connect")
         await room.commit({P0: 5}, member_id=member.member_id, generation=1)
@@ -250,14 +254,14 @@ def test_offsets_of_other_clients_groups_are_deleted_only_where_they_are_empty()
     play(body)
 
 
-def test_offsets_of_an_unknown_group_cannot_be_deleted() -> None:
+def test_offset_delete_of_an_unknown_group_is_refused() -> None:
     async def body(room: Room) -> None:
         assert (await room.groups.delete_offsets(GROUP, [P0]))[0] is ErrorCode.GROUP_ID_NOT_FOUND
 
     play(body)
 
 
-def test_offsets_of_a_removed_group_cannot_be_deleted() -> None:
+def test_offset_delete_of_a_removed_group_is_refused() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         room.group().move(DEAD, 0)
@@ -269,7 +273,7 @@ def test_offsets_of_a_removed_group_cannot_be_deleted() -> None:
 # ---- what is special about groups without members
 
 
-def test_offsets_are_stored_for_the_group_with_the_empty_name() -> None:
+def test_an_offset_commit_is_stored_for_the_group_with_the_empty_name() -> None:
     async def body(room: Room) -> None:
         assert await room.commit({P0: 5}, group_id="") == {P0: NONE}
         assert room.fetch(group_id="") == {P0: 5}
@@ -280,7 +284,7 @@ def test_offsets_are_stored_for_the_group_with_the_empty_name() -> None:
     play(body)
 
 
-def test_commit_without_a_generation_to_an_empty_group_may_name_any_member() -> None:
+def test_an_offset_commit_without_a_generation_to_an_empty_group_may_name_any_member() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         assert await room.commit({P0: 6}, member_id="any", instance_id="i") == {P0: NONE}
@@ -288,7 +292,7 @@ def test_commit_without_a_generation_to_an_empty_group_may_name_any_member() -> 
     play(body)
 
 
-def test_commit_of_too_large_metadata_alone_stores_nothing() -> None:
+def test_an_offset_commit_with_only_too_large_metadata_stores_nothing() -> None:
     async def body(room: Room) -> None:
         errors = await room.groups.commit_offsets(CommitRequest(GROUP, {P0: Offset(1, metadata="x" * 4097)}))
         assert errors == {P0: ErrorCode.OFFSET_METADATA_TOO_LARGE}

@@ -16,14 +16,14 @@ JAVA_HASHES = {
 
 
 @pytest.mark.parametrize(("text", "code"), JAVA_HASHES.items())
-def test_group_hash_equals_javas_string_hash(text: str, code: int) -> None:
+def test_the_hash_of_a_group_id_equals_javas_string_hash(text: str, code: int) -> None:
     assert java_hash(text) == code
 
 
-def test_partition_is_the_absolute_hash_modulo_the_partition_count() -> None:
+def test_a_groups_offsets_partition_is_the_absolute_hash_modulo_the_partition_count() -> None:
     assert partition_for("hello", 50) == 99162322 % 50
     assert partition_for("hello-world", 50) == abs(java_hash("hello-world")) % 50
 
 
-def test_smallest_hash_has_no_absolute_value_and_counts_as_zero() -> None:
+def test_a_group_id_with_javas_smallest_integer_hash_belongs_to_partition_0() -> None:
     assert partition_for("polygenelubricants", 50) == 0

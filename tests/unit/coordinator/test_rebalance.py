@@ -10,7 +10,7 @@ from klamm.coordinator.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBA
 from klamm.model.errors import ErrorCode
 
 
-def test_first_rebalance_waits_for_the_initial_delay() -> None:
+def test_the_first_rebalance_of_a_group_waits_for_the_initial_delay() -> None:
     async def body(room: Room) -> None:
         join = room.join()
         await asyncio.sleep(2.9)
@@ -21,7 +21,7 @@ def test_first_rebalance_waits_for_the_initial_delay() -> None:
     play(body)
 
 
-def test_initial_delay_begins_anew_when_another_member_joins() -> None:
+def test_the_initial_rebalance_delay_restarts_when_another_member_joins() -> None:
     async def body(room: Room) -> None:
         first = room.join()
         await asyncio.sleep(2)
@@ -34,7 +34,7 @@ def test_initial_delay_begins_anew_when_another_member_joins() -> None:
     play(body)
 
 
-def test_initial_delay_is_never_longer_than_the_rebalance_timeout() -> None:
+def test_the_initial_rebalance_delay_is_never_longer_than_the_rebalance_timeout() -> None:
     async def body(room: Room) -> None:
         joins = []
         for _ in range(7):
@@ -47,7 +47,7 @@ def test_initial_delay_is_never_longer_than_the_rebalance_timeout() -> None:
     play(body)
 
 
-def test_group_that_became_empty_delays_its_next_rebalance_only_once() -> None:
+def test_a_group_that_became_empty_does_not_extend_its_next_initial_rebalance_delay() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.groups.leave_group("flights", [LeavingMember(member.member_id)])
@@ -61,7 +61,7 @@ def test_group_that_became_empty_delays_its_next_rebalance_only_once() -> None:
     play(body)
 
 
-def test_new_member_of_a_stable_group_starts_a_rebalance_without_initial_delay() -> None:
+def test_a_new_member_of_a_stable_group_starts_a_rebalance_without_initial_delay() -> None:
     async def body(room: Room) -> None:
         [old] = await room.stable()
         new = room.join()
@@ -74,7 +74,7 @@ def test_new_member_of_a_stable_group_starts_a_rebalance_without_initial_delay()
     play(body)
 
 
-def test_member_that_does_not_join_again_in_time_is_removed() -> None:
+def test_a_member_that_does_not_rejoin_within_the_rebalance_timeout_is_removed() -> None:
     async def body(room: Room) -> None:
         [old] = await room.stable(rebalance_timeout_ms=20_000, session_timeout_ms=60_000)
         new = room.join(rebalance_timeout_ms=20_000)
@@ -87,7 +87,7 @@ def test_member_that_does_not_join_again_in_time_is_removed() -> None:
     play(body)
 
 
-def test_leader_that_does_not_join_again_is_replaced() -> None:
+def test_a_group_leader_that_does_not_rejoin_is_replaced() -> None:
     async def body(room: Room) -> None:
         leader, follower = await room.stable(2, rebalance_timeout_ms=20_000, session_timeout_ms=60_000)
         again = room.join(follower.member_id, protocols=(("range", b"changed"),), rebalance_timeout_ms=20_000)
@@ -98,7 +98,7 @@ def test_leader_that_does_not_join_again_is_replaced() -> None:
     play(body)
 
 
-def test_session_that_expires_during_a_rebalance_ends_the_wait_for_its_member() -> None:
+def test_a_member_session_that_expires_during_a_rebalance_ends_the_wait_for_that_member() -> None:
     async def body(room: Room) -> None:
         old = (await room.stable())[0]
         new = room.join()
@@ -111,7 +111,7 @@ def test_session_that_expires_during_a_rebalance_ends_the_wait_for_its_member() 
     play(body)
 
 
-def test_heartbeats_during_a_rebalance_keep_the_session() -> None:
+def test_heartbeats_during_a_rebalance_keep_the_members_session_alive() -> None:
     async def body(room: Room) -> None:
         old = (await room.stable())[0]
         new = room.join()
@@ -126,7 +126,7 @@ def test_heartbeats_during_a_rebalance_keep_the_session() -> None:
     play(body)
 
 
-def test_new_member_that_never_hears_of_a_rebalance_expires_after_five_minutes() -> None:
+def test_a_new_member_whose_join_group_waits_five_minutes_is_removed() -> None:
     async def body(room: Room) -> None:
         old = (await room.stable(rebalance_timeout_ms=900_000))[0]
         new = room.join(session_timeout_ms=10_000)
@@ -140,7 +140,7 @@ def test_new_member_that_never_hears_of_a_rebalance_expires_after_five_minutes()
     play(body)
 
 
-def test_waiting_for_a_rebalance_does_not_expire_a_known_member() -> None:
+def test_a_known_member_whose_join_group_waits_does_not_expire() -> None:
     async def body(room: Room) -> None:
         old, other = await room.stable(2)
         again = room.join(old.member_id)
@@ -156,7 +156,7 @@ def test_waiting_for_a_rebalance_does_not_expire_a_known_member() -> None:
     play(body)
 
 
-def test_group_is_stored_as_empty_when_its_last_member_leaves() -> None:
+def test_a_group_is_stored_as_empty_when_its_last_member_leaves() -> None:
     async def body(room: Room) -> None:
         await room.stable()
         await asyncio.sleep(11)
@@ -169,7 +169,7 @@ def test_group_is_stored_as_empty_when_its_last_member_leaves() -> None:
 # ---- after the joins
 
 
-def test_members_that_send_no_sync_are_removed_after_the_rebalance_timeout() -> None:
+def test_members_that_send_no_sync_group_are_removed_after_the_rebalance_timeout() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(rebalance_timeout_ms=20_000, session_timeout_ms=60_000) for _ in range(3)]
         await asyncio.sleep(6.5)
@@ -184,7 +184,7 @@ def test_members_that_send_no_sync_are_removed_after_the_rebalance_timeout() -> 
     play(body)
 
 
-def test_leader_that_sends_no_assignment_is_removed_and_the_others_join_again() -> None:
+def test_a_group_leader_that_sends_no_assignment_is_removed_and_the_others_rejoin() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(rebalance_timeout_ms=20_000, session_timeout_ms=60_000) for _ in range(2)]
         await asyncio.sleep(6.5)
@@ -200,7 +200,7 @@ def test_leader_that_sends_no_assignment_is_removed_and_the_others_join_again() 
     play(body)
 
 
-def test_group_whose_members_all_sent_sync_stays_stable() -> None:
+def test_a_group_whose_members_all_sent_sync_group_stays_stable() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable(rebalance_timeout_ms=20_000)
         for _ in range(10):
@@ -212,7 +212,7 @@ def test_group_whose_members_all_sent_sync_stays_stable() -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [10, 20])
-def test_leader_whose_session_expires_before_its_sync_starts_another_rebalance(timeout_s: int) -> None:
+def test_a_group_leaders_session_expiry_before_sync_group_starts_another_rebalance(timeout_s: int) -> None:
     async def body(room: Room) -> None:
         joins = [room.join(session_timeout_ms=timeout_s * 1000) for _ in range(2)]
         await asyncio.sleep(6.5)

@@ -37,7 +37,7 @@ def test_offset_and_group_keys_are_encoded_as_in_kafka() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "00", "0001", "0001 0005 67", "0002 ffff"])
-def test_malformed_key_is_refused(key: str) -> None:
+def test_a_malformed_key_of_a_consumer_offsets_record_is_refused(key: str) -> None:
     with pytest.raises(UnknownRecord):
         read_key(bytes.fromhex(key))
 
@@ -53,13 +53,13 @@ VALUES = {
 
 
 @pytest.mark.parametrize("version", VALUES)
-def test_offset_value_of_each_version_is_encoded_as_in_kafka(version: int) -> None:
+def test_the_offset_commit_value_of_each_version_is_encoded_as_in_kafka(version: int) -> None:
     assert offset_value(OFFSET, version) == bytes.fromhex(VALUES[version])
     read = read_offset_value(bytes.fromhex(VALUES[version]))
     assert read == (OFFSET if version >= 3 else OFFSET._replace(leader_epoch=-1))
 
 
-def test_offset_with_an_expiry_of_its_own_has_the_version_that_keeps_it() -> None:
+def test_an_offset_with_its_own_expiry_is_stored_in_the_version_with_an_expiry_field() -> None:
     expiring = OFFSET._replace(expire_timestamp=2_000)
     value = offset_value(expiring, 3)
     assert value == bytes.fromhex("0001 000000000000002a 0001 6d 00000000000003e8 00000000000007d0")
@@ -67,7 +67,7 @@ def test_offset_with_an_expiry_of_its_own_has_the_version_that_keeps_it() -> Non
 
 
 @pytest.mark.parametrize("value", ["", "0005 00", "0003 0000"])
-def test_malformed_offset_value_is_refused(value: str) -> None:
+def test_a_malformed_offset_commit_value_is_refused(value: str) -> None:
     with pytest.raises(UnknownRecord):
         read_offset_value(bytes.fromhex(value))
 
@@ -90,7 +90,7 @@ GROUP_VALUES = {
 
 
 @pytest.mark.parametrize("version", GROUP_VALUES)
-def test_group_value_of_each_version_is_encoded_as_in_kafka(version: int) -> None:
+def test_the_group_metadata_value_of_each_version_is_encoded_as_in_kafka(version: int) -> None:
     value = bytes.fromhex(GROUP_VALUES[version])
     assert group_value(group(), {"m": b"a"}, version) == value
     read = read_group_value("g", value)
@@ -102,12 +102,12 @@ def test_group_value_of_each_version_is_encoded_as_in_kafka(version: int) -> Non
     assert (member.assignment, member.metadata("range"), member.protocol_type) == (b"a", b"\x01\x02", "consumer")
 
 
-def test_flexible_group_value_of_a_newer_broker_is_read() -> None:
+def test_a_flexible_group_metadata_value_of_a_newer_broker_is_decoded() -> None:
     value = group_value(group(), {"m": b"a"}, 4)
     assert group_value(read_group_value("g", value), {"m": b"a"}, 3) == bytes.fromhex(GROUP_VALUES[3])
 
 
-def test_group_without_members_is_stored_with_nulls() -> None:
+def test_a_group_without_members_is_stored_with_null_protocol_and_leader() -> None:
     empty = Group("g", 1_000)
     value = group_value(empty, {}, 3)
     assert value == bytes.fromhex("0003 0000 00000000 ffff ffff 00000000000003e8 00000000")
@@ -116,7 +116,7 @@ def test_group_without_members_is_stored_with_nulls() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "0005 00", "0003 0000"])
-def test_malformed_group_value_is_refused(value: str) -> None:
+def test_a_malformed_group_metadata_value_is_refused(value: str) -> None:
     with pytest.raises(UnknownRecord):
         read_group_value("g", bytes.fromhex(value))
 
@@ -126,23 +126,23 @@ def subscription(version: int, *topics: str) -> bytes:
     return version.to_bytes(2) + made.encode(version)
 
 
-def test_subscribed_topics_are_those_of_all_members_in_any_version() -> None:
+def test_a_groups_subscribed_topics_are_those_of_all_members_in_any_subscription_version() -> None:
     read = subscribed_topics(subscription(version, "all", f"v{version}") for version in range(4))
     assert read == frozenset({"all", "v0", "v1", "v2", "v3"})
 
 
 @pytest.mark.parametrize("unreadable", [b"", b"\x00", b"\x00\x00", b"\x00\x00\x00\x00\x00\x09", b"\xff\xff\x00\x00"])
-def test_subscription_in_another_form_makes_the_topics_unknown(unreadable: bytes) -> None:
+def test_a_member_subscription_of_unknown_format_makes_the_groups_topics_unknown(unreadable: bytes) -> None:
     assert subscribed_topics([subscription(0, "t"), unreadable]) is None
 
 
-def test_by_default_values_have_the_newest_version_without_tagged_fields() -> None:
+def test_consumer_offsets_values_have_by_default_the_newest_version_without_tagged_fields() -> None:
     settings = GroupSettings()
     assert offset_value(OFFSET, settings.offset_value_version) == bytes.fromhex(VALUES[3])
     assert group_value(group(), {"m": b"a"}, settings.group_value_version) == bytes.fromhex(GROUP_VALUES[3])
 
 
-def test_unknown_tagged_fields_of_a_record_are_skipped() -> None:
+def test_unknown_tagged_fields_of_a_consumer_offsets_record_are_skipped() -> None:
     tagged = "01 63 02 abcd"  # one field with tag 99 and two bytes
     assert read_offset_value(bytes.fromhex(VALUES[4].removesuffix("00") + tagged)) == OFFSET
     value = group_value(group(), {"m": b"a"}, 4)

@@ -72,7 +72,7 @@ def run(tmp_path: Path) -> Run:
     return play
 
 
-def test_next_coordinator_has_the_committed_offsets(run: Run) -> None:
+def test_the_next_group_coordinator_has_the_committed_offsets(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         first = await coordinators.elect(1)
         assert await first.commit({ORDERS: 5}) == {ORDERS: NONE}
@@ -88,7 +88,7 @@ def test_next_coordinator_has_the_committed_offsets(run: Run) -> None:
     run(body)
 
 
-def test_commit_waits_for_the_followers_and_times_out_without_them(run: Run) -> None:
+def test_an_offset_commit_waits_for_the_followers_and_times_out_without_them(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         room = await coordinators.elect(1)
         coordinators.cut(2, 3)
@@ -104,7 +104,7 @@ def test_commit_waits_for_the_followers_and_times_out_without_them(run: Run) -> 
     run(body)
 
 
-def test_commit_without_enough_replicas_is_refused(run: Run) -> None:
+def test_an_offset_commit_without_enough_in_sync_replicas_is_refused(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         coordinators.cut(2, 3)
         await coordinators.cluster.elect(1, isr=(1,), partition=PARTITION)
@@ -115,7 +115,7 @@ def test_commit_without_enough_replicas_is_refused(run: Run) -> None:
     run(body)
 
 
-def test_commit_under_way_when_the_leader_moves_gets_not_coordinator(run: Run) -> None:
+def test_an_unfinished_offset_commit_gets_not_coordinator_when_the_leader_changes(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         room = await coordinators.elect(1)
         coordinators.cut(2, 3)
@@ -130,7 +130,7 @@ def test_commit_under_way_when_the_leader_moves_gets_not_coordinator(run: Run) -
     run(body)
 
 
-def test_deletion_of_a_replica_unloads_its_groups(run: Run) -> None:
+def test_deleting_a_consumer_offsets_replica_unloads_its_groups(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         room = await coordinators.elect(1)
         await room.commit({ORDERS: 5})
@@ -145,7 +145,7 @@ def test_deletion_of_a_replica_unloads_its_groups(run: Run) -> None:
     run(body)
 
 
-def test_segments_are_loaded_from_the_first_to_the_last(run: Run) -> None:
+def test_groups_are_loaded_from_all_segments_of_the_consumer_offsets_partition(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         first = await coordinators.elect(1)
         for number in range(50):
@@ -161,7 +161,7 @@ def test_segments_are_loaded_from_the_first_to_the_last(run: Run) -> None:
     run(body)
 
 
-def test_leadership_of_other_topics_loads_no_groups(run: Run) -> None:
+def test_becoming_leader_of_another_topics_partition_loads_no_groups(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         room = await coordinators.elect(1)
         other = TopicPartition("orders", 0)

@@ -19,7 +19,7 @@ async def static_group(room: Room, count: int = 2) -> list[JoinResult]:
     return await room.complete(joins)
 
 
-def test_static_member_is_not_asked_to_join_again_with_its_id() -> None:
+def test_a_new_static_member_joins_without_member_id_required() -> None:
     async def body(room: Room) -> None:
         first, _ = await static_group(room)
         assert first.member_id.startswith("i0-")
@@ -28,7 +28,7 @@ def test_static_member_is_not_asked_to_join_again_with_its_id() -> None:
     play(body)
 
 
-def test_restarted_follower_of_a_stable_group_causes_no_rebalance() -> None:
+def test_a_restarted_static_follower_of_a_stable_group_causes_no_rebalance() -> None:
     async def body(room: Room) -> None:
         leader, follower = await static_group(room)
         again = await room.join_now(instance_id="i1")
@@ -41,7 +41,7 @@ def test_restarted_follower_of_a_stable_group_causes_no_rebalance() -> None:
     play(body)
 
 
-def test_restarted_leader_that_can_skip_the_assignment_gets_the_members() -> None:
+def test_a_restarted_static_leader_that_can_skip_the_assignment_gets_the_members() -> None:
     async def body(room: Room) -> None:
         await static_group(room)
         again = await room.join_now(instance_id="i0", can_skip_assignment=True)
@@ -50,7 +50,7 @@ def test_restarted_leader_that_can_skip_the_assignment_gets_the_members() -> Non
     play(body)
 
 
-def test_restarted_leader_of_an_older_version_gets_its_old_id_as_leader() -> None:
+def test_a_restarted_static_leader_with_an_older_version_gets_its_old_id_as_leader() -> None:
     async def body(room: Room) -> None:
         leader, _ = await static_group(room)
         again = await room.join_now(instance_id="i0")
@@ -59,7 +59,7 @@ def test_restarted_leader_of_an_older_version_gets_its_old_id_as_leader() -> Non
     play(body)
 
 
-def test_follower_that_can_skip_the_assignment_is_told_the_current_leader() -> None:
+def test_a_restarted_static_follower_that_can_skip_the_assignment_gets_the_current_leader() -> None:
     async def body(room: Room) -> None:
         leader, _ = await static_group(room)
         again = await room.join_now(instance_id="i1", can_skip_assignment=True)
@@ -68,7 +68,7 @@ def test_follower_that_can_skip_the_assignment_is_told_the_current_leader() -> N
     play(body)
 
 
-def test_old_member_id_is_fenced_everywhere() -> None:
+def test_the_old_member_id_of_a_restarted_static_member_is_fenced_in_every_api() -> None:
     async def body(room: Room) -> None:
         _, old = await static_group(room)
         await room.join_now(instance_id="i1")
@@ -81,7 +81,7 @@ def test_old_member_id_is_fenced_everywhere() -> None:
     play(body)
 
 
-def test_waiting_join_and_sync_of_the_old_id_are_fenced() -> None:
+def test_waiting_joins_and_syncs_of_a_static_members_old_id_are_fenced() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(instance_id=f"i{number}") for number in range(2)]
         await asyncio.sleep(6.5)
@@ -99,7 +99,7 @@ def test_waiting_join_and_sync_of_the_old_id_are_fenced() -> None:
     play(body)
 
 
-def test_restart_that_changes_the_protocol_of_the_group_rebalances() -> None:
+def test_a_static_members_restart_that_changes_the_groups_protocol_starts_a_rebalance() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(instance_id="i0", protocols=(("range", b""), ("roundrobin", b"")))]
         await asyncio.sleep(3.5)
@@ -110,7 +110,7 @@ def test_restart_that_changes_the_protocol_of_the_group_rebalances() -> None:
     play(body)
 
 
-def test_restart_that_keeps_the_protocol_of_the_group_takes_its_new_metadata() -> None:
+def test_a_static_members_restart_that_keeps_the_protocol_stores_the_new_metadata() -> None:
     async def body(room: Room) -> None:
         await static_group(room)
         again = await room.join_now(instance_id="i1", protocols=(("range", b"new"),), session_timeout_ms=7_000)
@@ -121,7 +121,7 @@ def test_restart_that_keeps_the_protocol_of_the_group_takes_its_new_metadata() -
     play(body)
 
 
-def test_restart_that_cannot_be_stored_leaves_the_member_as_it_was() -> None:
+def test_a_static_members_restart_that_cannot_be_stored_leaves_the_member_unchanged() -> None:
     async def body(room: Room) -> None:
         leader, old = await static_group(room)
         room.log.errors = [ErrorCode.MESSAGE_TOO_LARGE]
@@ -135,7 +135,7 @@ def test_restart_that_cannot_be_stored_leaves_the_member_as_it_was() -> None:
     play(body)
 
 
-def test_rebalance_that_begins_while_the_new_id_is_stored_answers_the_member() -> None:
+def test_a_restarting_static_member_is_answered_by_a_rebalance_that_begins_meanwhile() -> None:
     async def body(room: Room) -> None:
         leader, _ = await static_group(room)
         room.log.held = []
@@ -151,7 +151,7 @@ def test_rebalance_that_begins_while_the_new_id_is_stored_answers_the_member() -
     play(body)
 
 
-def test_unknown_instance_id_with_a_member_id_is_refused() -> None:
+def test_join_group_with_a_member_id_and_an_unknown_instance_id_is_refused() -> None:
     async def body(room: Room) -> None:
         leader, _ = await static_group(room)
         assert (await room.join_now(leader.member_id, instance_id="new")).error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -160,7 +160,7 @@ def test_unknown_instance_id_with_a_member_id_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("instance", "member"), [("i0", 1), ("i1", 0)])
-def test_instance_id_with_another_members_id_is_fenced(instance: str, member: int) -> None:
+def test_join_group_with_an_instance_id_and_another_members_id_is_fenced(instance: str, member: int) -> None:
     async def body(room: Room) -> None:
         results = await static_group(room)
         error = (await room.join_now(results[member].member_id, instance_id=instance)).error
@@ -169,7 +169,7 @@ def test_instance_id_with_another_members_id_is_fenced(instance: str, member: in
     play(body)
 
 
-def test_static_member_that_does_not_join_again_stays_until_its_session_expires() -> None:
+def test_a_static_member_that_does_not_rejoin_stays_until_its_session_expires() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(instance_id=f"i{n}", session_timeout_ms=60_000, rebalance_timeout_ms=20_000) for n in (0, 1)]
         await asyncio.sleep(6.5)
@@ -182,7 +182,7 @@ def test_static_member_that_does_not_join_again_stays_until_its_session_expires(
     play(body)
 
 
-def test_group_of_static_members_that_all_stay_away_goes_on_waiting() -> None:
+def test_a_rebalance_keeps_waiting_while_no_static_member_rejoins() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(instance_id=f"i{n}", session_timeout_ms=90_000, rebalance_timeout_ms=20_000) for n in (0, 1)]
         await asyncio.sleep(6.5)
@@ -202,7 +202,7 @@ def test_group_of_static_members_that_all_stay_away_goes_on_waiting() -> None:
     play(body)
 
 
-def test_static_leader_that_does_not_join_again_stays_and_another_member_leads() -> None:
+def test_a_static_leader_that_does_not_rejoin_stays_a_member_but_loses_the_lead() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(instance_id=f"i{n}", session_timeout_ms=60_000, rebalance_timeout_ms=20_000) for n in (0, 1)]
         await asyncio.sleep(6.5)

@@ -20,7 +20,7 @@ async def joined(room: Room, count: int = 2) -> list[JoinResult]:
 
 
 @pytest.mark.parametrize("leader_first", [True, False])
-def test_every_member_gets_its_part_of_the_leaders_assignment(leader_first: bool) -> None:
+def test_sync_group_gives_every_member_its_part_of_the_leaders_assignment(leader_first: bool) -> None:
     async def body(room: Room) -> None:
         leader, follower = await joined(room)
         parts = {leader.member_id: b"one", follower.member_id: b"two"}
@@ -37,7 +37,7 @@ def test_every_member_gets_its_part_of_the_leaders_assignment(leader_first: bool
     play(body)
 
 
-def test_member_that_the_leader_left_out_gets_an_empty_assignment() -> None:
+def test_a_member_missing_in_the_leaders_assignment_gets_an_empty_assignment() -> None:
     async def body(room: Room) -> None:
         leader, follower = await joined(room)
         sync = room.sync(follower)
@@ -59,7 +59,9 @@ def test_member_that_the_leader_left_out_gets_an_empty_assignment() -> None:
         ({"instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_sync_with_a_wrong_member_generation_or_protocol_is_refused(changes: dict[str, Any], error: ErrorCode) -> None:
+def test_sync_group_with_a_wrong_member_generation_or_protocol_is_refused(
+    changes: dict[str, Any], error: ErrorCode
+) -> None:
     async def body(room: Room) -> None:
         [leader] = await joined(room, 1)
         assert (await room.sync(leader, **changes)).error is error
@@ -67,7 +69,7 @@ def test_sync_with_a_wrong_member_generation_or_protocol_is_refused(changes: dic
     play(body)
 
 
-def test_sync_with_the_groups_protocol_is_accepted_also_of_a_stable_group() -> None:
+def test_sync_group_that_names_the_groups_protocol_is_accepted() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         assert (await room.sync(member, protocol_type="consumer", protocol_name="range")).assignment == b"0"
@@ -75,7 +77,7 @@ def test_sync_with_the_groups_protocol_is_accepted_also_of_a_stable_group() -> N
     play(body)
 
 
-def test_sync_during_a_rebalance_gets_rebalance_in_progress() -> None:
+def test_sync_group_during_a_rebalance_gets_rebalance_in_progress() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.join()
@@ -85,7 +87,7 @@ def test_sync_during_a_rebalance_gets_rebalance_in_progress() -> None:
     play(body)
 
 
-def test_second_sync_of_a_member_ends_the_wait_of_the_first() -> None:
+def test_a_second_sync_group_of_a_member_ends_the_wait_of_its_first() -> None:
     async def body(room: Room) -> None:
         leader, follower = await joined(room)
         first = room.sync(follower)
@@ -113,7 +115,9 @@ def test_second_sync_of_a_member_ends_the_wait_of_the_first() -> None:
         (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_assignment_that_cannot_be_stored_starts_another_rebalance(failure: ErrorCode, error: ErrorCode) -> None:
+def test_a_group_assignment_that_cannot_be_stored_starts_another_rebalance(
+    failure: ErrorCode, error: ErrorCode
+) -> None:
     async def body(room: Room) -> None:
         leader, follower = await joined(room)
         room.log.errors = [failure]
@@ -125,7 +129,7 @@ def test_assignment_that_cannot_be_stored_starts_another_rebalance(failure: Erro
     play(body)
 
 
-def test_assignment_is_not_given_out_before_it_is_stored() -> None:
+def test_members_get_the_group_assignment_only_after_its_record_is_stored() -> None:
     async def body(room: Room) -> None:
         [leader] = await joined(room, 1)
         room.log.held = []
@@ -140,7 +144,7 @@ def test_assignment_is_not_given_out_before_it_is_stored() -> None:
     play(body)
 
 
-def test_assignment_of_an_earlier_generation_changes_nothing_when_it_is_stored_late() -> None:
+def test_an_assignment_stored_after_its_generation_ended_changes_nothing() -> None:
     async def body(room: Room) -> None:
         [leader] = await joined(room, 1)
         room.log.held = []
@@ -173,7 +177,9 @@ def test_assignment_of_an_earlier_generation_changes_nothing_when_it_is_stored_l
         ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
     ],
 )
-def test_heartbeat_gets_the_error_for_its_member_and_generation(changes: dict[str, Any], error: ErrorCode) -> None:
+def test_a_heartbeat_with_a_wrong_member_or_generation_gets_kafkas_error(
+    changes: dict[str, Any], error: ErrorCode
+) -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         assert room.heartbeat(member, **changes) is error
@@ -181,7 +187,7 @@ def test_heartbeat_gets_the_error_for_its_member_and_generation(changes: dict[st
     play(body)
 
 
-def test_heartbeat_of_a_completing_rebalance_is_accepted() -> None:
+def test_a_heartbeat_during_completing_rebalance_is_accepted() -> None:
     async def body(room: Room) -> None:
         [leader] = await joined(room, 1)
         assert room.heartbeat(leader) is ErrorCode.NONE
@@ -189,7 +195,7 @@ def test_heartbeat_of_a_completing_rebalance_is_accepted() -> None:
     play(body)
 
 
-def test_heartbeat_of_a_removed_group_gets_coordinator_not_available() -> None:
+def test_a_heartbeat_of_a_removed_group_gets_coordinator_not_available() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         room.group().move(DEAD, 0)
@@ -199,7 +205,7 @@ def test_heartbeat_of_a_removed_group_gets_coordinator_not_available() -> None:
     play(body)
 
 
-def test_silent_member_leaves_and_one_with_heartbeats_stays() -> None:
+def test_a_member_without_heartbeats_is_removed_while_a_member_with_heartbeats_stays() -> None:
     async def body(room: Room) -> None:
         silent, alive = await room.stable(2)
         for _ in range(2):
@@ -223,7 +229,7 @@ def test_offset_commits_extend_the_members_session() -> None:
     play(body)
 
 
-def test_syncs_of_a_stable_group_extend_the_members_session() -> None:
+def test_sync_group_requests_in_a_stable_group_extend_the_members_session() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         for _ in range(5):
@@ -233,7 +239,7 @@ def test_syncs_of_a_stable_group_extend_the_members_session() -> None:
     play(body)
 
 
-def test_requests_while_loading_make_members_wait_or_join_again() -> None:
+def test_group_requests_while_loading_make_members_retry_or_rejoin() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         other = room.restart()

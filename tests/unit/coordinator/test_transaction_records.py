@@ -42,12 +42,14 @@ def test_transaction_value_has_version_0_with_the_partitions_by_topic() -> None:
 @pytest.mark.parametrize(
     ("state", "number", "partitions"), [(EMPTY, "00", "ffffffff"), (COMPLETE_COMMIT, "04", "0" * 8)]
 )
-def test_partitions_are_null_only_in_the_empty_state(state: object, number: str, partitions: str) -> None:
+def test_a_transaction_record_has_null_partitions_only_in_the_empty_state(
+    state: object, number: str, partitions: str
+) -> None:
     value = transaction_value(TRANSITION._replace(state=state, partitions=frozenset()))  # type: ignore[arg-type]
     assert value.hex() == "0000" + PRODUCER + number + partitions + TIMES
 
 
-def test_stored_transaction_is_read_again_without_its_previous_epoch() -> None:
+def test_a_decoded_transaction_record_has_no_previous_producer_epoch() -> None:
     read = read_value("copy", transaction_value(TRANSITION))
 
     assert (read.transactional_id, read.producer_id, read.epoch, read.timeout_ms) == ("copy", 7, 2, 60_000)
@@ -60,21 +62,21 @@ def test_stored_transaction_is_read_again_without_its_previous_epoch() -> None:
     assert (read.last_producer_id, read.last_epoch, read.pending) == (-1, -1, None)
 
 
-def test_transaction_value_of_the_flexible_version_is_read() -> None:
+def test_a_transaction_value_of_the_flexible_version_is_decoded() -> None:
     value = TransactionLogValue(7, 2, 60_000, 0, None, 2_000, -1)
     assert read_value("copy", b"\0\1" + value.encode(1)).state is EMPTY
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\2" + b"\0" * 40, b"\0\0" + b"\0" * 5])
-def test_unreadable_transaction_value_is_refused(value: bytes) -> None:
+def test_a_malformed_transaction_value_is_refused(value: bytes) -> None:
     with pytest.raises(UnknownTransactionRecord):
         read_value("copy", value)
 
 
-def test_unknown_transaction_state_is_refused() -> None:
+def test_a_transaction_value_with_an_unknown_state_is_refused() -> None:
     with pytest.raises(UnknownTransactionRecord, match="state 8"):
         read_value("copy", b"\0\0" + TransactionLogValue(7, 2, 60_000, 8, None, 2_000, -1).encode(0))
 
 
-def test_transaction_key_of_another_version_is_ignored() -> None:
+def test_a_transaction_key_of_an_unknown_version_is_ignored() -> None:
     assert read_key(b"\0\1whatever") is None

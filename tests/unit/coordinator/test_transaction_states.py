@@ -20,10 +20,10 @@ def test_exactly_kafkas_transaction_state_transitions_are_allowed() -> None:
     assert moves == set(KAFKA_MOVES.split())
 
 
-def test_states_have_kafkas_ids() -> None:
+def test_transaction_states_have_kafkas_ids() -> None:
     assert list(map(str, BY_ID)) == KAFKA_IDS.split()
     assert [STATE_IDS[state] for state in BY_ID] == list(range(8))
 
 
-def test_transactional_ids_without_an_open_transaction_may_expire() -> None:
+def test_only_transactional_ids_without_an_open_transaction_may_expire() -> None:
     assert {"Empty", "CompleteCommit", "CompleteAbort"} == MAY_EXPIRE

@@ -22,7 +22,7 @@ async def commit(room: Room, offsets: dict[TopicPartition, int], **changes: obje
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_offsets_are_visible_once_their_transaction_commits(commits: bool) -> None:
+def test_transactional_offsets_are_visible_after_their_transaction_commits(commits: bool) -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 3})
         assert await commit(room, {P0: 5, P1: 6}) == {P0: ErrorCode.NONE, P1: ErrorCode.NONE}
@@ -36,7 +36,7 @@ def test_offsets_are_visible_once_their_transaction_commits(commits: bool) -> No
     play(body)
 
 
-def test_batch_has_the_producer_and_is_transactional() -> None:
+def test_the_batch_of_a_txn_offset_commit_is_transactional_and_has_the_producer_id() -> None:
     async def body(room: Room) -> None:
         await commit(room, {P0: 5})
         [header] = batches(room.log.partitions[0])
@@ -46,7 +46,7 @@ def test_batch_has_the_producer_and_is_transactional() -> None:
     play(body)
 
 
-def test_later_commit_of_a_consumer_wins_over_the_transaction() -> None:
+def test_a_later_consumer_commit_wins_over_an_earlier_transactional_offset() -> None:
     async def body(room: Room) -> None:
         await commit(room, {P0: 5})
         await room.commit({P0: 9})
@@ -56,7 +56,7 @@ def test_later_commit_of_a_consumer_wins_over_the_transaction() -> None:
     play(body)
 
 
-def test_commit_that_is_not_replicated_yet_is_unstable_and_a_failed_one_is_forgotten() -> None:
+def test_an_unreplicated_txn_offset_commit_is_unstable_and_a_failed_commit_is_dropped() -> None:
     async def body(room: Room) -> None:
         room.log.held, room.log.errors = [], [ErrorCode.NOT_ENOUGH_REPLICAS]
         waiting = asyncio.ensure_future(commit(room, {P0: 5}))
@@ -71,7 +71,7 @@ def test_commit_that_is_not_replicated_yet_is_unstable_and_a_failed_one_is_forgo
     play(body)
 
 
-def test_member_and_generation_are_checked_where_the_producer_names_them() -> None:
+def test_txn_offset_commit_checks_member_and_generation_if_the_request_names_them() -> None:
     async def body(room: Room) -> None:
         assert await commit(room, {P0: 1}, generation=3, member_id="m") == {P0: ErrorCode.UNKNOWN_MEMBER_ID}
         [member] = await room.stable()
@@ -85,7 +85,7 @@ def test_member_and_generation_are_checked_where_the_producer_names_them() -> No
     play(body)
 
 
-def test_open_commit_is_loaded_by_the_next_coordinator() -> None:
+def test_the_next_coordinator_loads_transactional_offsets_of_an_open_transaction() -> None:
     async def body(room: Room) -> None:
         await commit(room, {P0: 5})
         other = room.restart()
@@ -99,7 +99,7 @@ def test_open_commit_is_loaded_by_the_next_coordinator() -> None:
     play(body)
 
 
-def test_commit_with_an_old_static_member_id_is_fenced_in_a_transaction_too() -> None:
+def test_a_txn_offset_commit_with_the_old_id_of_a_static_member_is_fenced() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable(instance_id="i")
         await room.join_now(instance_id="i")
@@ -109,7 +109,7 @@ def test_commit_with_an_old_static_member_id_is_fenced_in_a_transaction_too() ->
     play(body)
 
 
-def test_too_large_metadata_is_refused_in_a_transaction_too() -> None:
+def test_a_txn_offset_commit_with_too_large_metadata_is_refused() -> None:
     async def body(room: Room) -> None:
         offsets = {P0: Offset(1, metadata="x" * 4096), P1: Offset(1, metadata="x" * 4097)}
         request = TransactionalCommitRequest(PRODUCER, CommitRequest(GROUP, offsets))
@@ -121,7 +121,7 @@ def test_too_large_metadata_is_refused_in_a_transaction_too() -> None:
     play(body)
 
 
-def test_commit_that_is_acknowledged_after_the_end_of_its_transaction_is_not_left_open() -> None:
+def test_a_txn_offset_commit_acknowledged_after_its_transaction_ended_leaves_nothing_pending() -> None:
     async def body(room: Room) -> None:
         room.log.held = []
         waiting = asyncio.ensure_future(commit(room, {P0: 5}))

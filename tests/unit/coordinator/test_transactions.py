@@ -19,7 +19,7 @@ COMPLETE = {True: "Commit", False: "Abort"}
 # ---- partitions
 
 
-def test_partitions_are_added_to_the_open_transaction_and_known_ones_are_not_written_again() -> None:
+def test_add_partitions_to_txn_writes_only_partitions_not_yet_in_the_transaction() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0)
         assert await room.add(producer, P1) == ErrorCode.NONE
@@ -29,7 +29,7 @@ def test_partitions_are_added_to_the_open_transaction_and_known_ones_are_not_wri
     play(body)
 
 
-def test_partitions_of_an_unknown_producer_are_refused() -> None:
+def test_add_partitions_to_txn_of_an_unknown_producer_is_refused() -> None:
     async def body(room: Room) -> None:
         asked = ProducerIdAndEpoch(1_000, 0)
         assert await room.add(asked, P0) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -41,7 +41,7 @@ def test_partitions_of_an_unknown_producer_are_refused() -> None:
     play(body)
 
 
-def test_verification_confirms_the_partitions_of_the_open_transaction_alone() -> None:
+def test_verify_only_confirms_only_partitions_of_the_open_transaction() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0)
         assert room.verify(producer, [P0, P1]) == {P0: ErrorCode.NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
@@ -58,7 +58,7 @@ def test_verification_confirms_the_partitions_of_the_open_transaction_alone() ->
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_transaction_ends_with_a_marker_in_every_partition(commit: bool) -> None:
+def test_ending_a_transaction_writes_a_marker_into_every_partition(commit: bool) -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0, P1)
 
@@ -75,7 +75,7 @@ def test_transaction_ends_with_a_marker_in_every_partition(commit: bool) -> None
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_repeated_end_txn_gets_the_same_answer_and_the_opposite_one_is_refused(commit: bool) -> None:
+def test_a_repeated_end_txn_gets_the_same_answer_and_the_opposite_decision_is_refused(commit: bool) -> None:
     async def body(room: Room) -> None:
         room.leaders.held = asyncio.Event()
         producer = await room.ongoing(P0)
@@ -93,7 +93,7 @@ def test_repeated_end_txn_gets_the_same_answer_and_the_opposite_one_is_refused(c
     play(body)
 
 
-def test_end_txn_without_a_transaction_or_by_another_producer_is_refused() -> None:
+def test_an_end_txn_without_a_transaction_or_of_another_producer_is_refused() -> None:
     async def body(room: Room) -> None:
         assert await room.end(ProducerIdAndEpoch(1_000, 0)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         producer = await room.producer()
@@ -105,7 +105,7 @@ def test_end_txn_without_a_transaction_or_by_another_producer_is_refused() -> No
     play(body)
 
 
-def test_end_txn_that_cannot_be_stored_leaves_the_transaction_open() -> None:
+def test_an_end_txn_that_cannot_be_stored_leaves_the_transaction_open() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0)
         room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
@@ -130,7 +130,7 @@ def test_end_txn_that_cannot_be_stored_leaves_the_transaction_open() -> None:
         ErrorCode.KAFKA_STORAGE_ERROR,
     ],
 )
-def test_refused_marker_is_sent_again_for_its_partition_to_the_new_leader(error: ErrorCode) -> None:
+def test_a_refused_transaction_marker_is_sent_again_to_the_partitions_new_leader(error: ErrorCode) -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0, P1)
         room.leaders.errors[P1] = [error]
@@ -146,7 +146,7 @@ def test_refused_marker_is_sent_again_for_its_partition_to_the_new_leader(error:
     play(body)
 
 
-def test_marker_without_an_answer_is_sent_again() -> None:
+def test_a_transaction_marker_without_a_response_is_sent_again() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0, P1)
         room.leaders.lost = 2
@@ -158,7 +158,7 @@ def test_marker_without_an_answer_is_sent_again() -> None:
     play(body)
 
 
-def test_markers_wait_for_a_leader_and_are_skipped_for_deleted_partitions() -> None:
+def test_transaction_markers_wait_for_a_leader_and_are_skipped_for_deleted_partitions() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0, P1, P2)
         room.leaders.leaders |= {P1: NoLeader.UNAVAILABLE, P2: NoLeader.DELETED}
@@ -175,7 +175,7 @@ def test_markers_wait_for_a_leader_and_are_skipped_for_deleted_partitions() -> N
 
 
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
-def test_fenced_coordinator_writes_no_more_markers_and_no_final_state(error: ErrorCode) -> None:
+def test_a_fenced_transaction_coordinator_writes_no_more_markers_and_no_final_state(error: ErrorCode) -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0, P1)
         room.leaders.errors[P1] = [error]
@@ -188,7 +188,7 @@ def test_fenced_coordinator_writes_no_more_markers_and_no_final_state(error: Err
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
-def test_partition_that_permanently_refuses_markers_does_not_block_the_end(error: ErrorCode) -> None:
+def test_a_partition_that_permanently_refuses_markers_does_not_block_the_transactions_end(error: ErrorCode) -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0, P1)
         room.leaders.errors[P1] = [error]
@@ -199,7 +199,7 @@ def test_partition_that_permanently_refuses_markers_does_not_block_the_end(error
     play(body)
 
 
-def test_end_is_written_again_while_the_log_is_not_available() -> None:
+def test_writing_the_final_transaction_state_is_retried_while_the_log_is_unavailable() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0)
         room.leaders.held = asyncio.Event()
@@ -220,7 +220,7 @@ def test_end_is_written_again_while_the_log_is_not_available() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_next_coordinator_writes_the_markers_with_its_own_epoch(commit: bool) -> None:
+def test_the_next_transaction_coordinator_writes_the_markers_with_its_own_epoch(commit: bool) -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0, P1)
         room.leaders.errors[P1] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -241,7 +241,7 @@ def test_next_coordinator_writes_the_markers_with_its_own_epoch(commit: bool) ->
     play(body)
 
 
-def test_open_transaction_continues_at_the_next_coordinator() -> None:
+def test_an_open_transaction_continues_at_the_next_transaction_coordinator() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0)
         other = await room.successor()
@@ -254,7 +254,7 @@ def test_open_transaction_continues_at_the_next_coordinator() -> None:
     play(body)
 
 
-def test_transition_that_is_stored_after_the_resignation_is_not_applied() -> None:
+def test_a_transaction_state_stored_after_the_coordinators_resignation_is_not_applied() -> None:
     async def body(room: Room) -> None:
         producer = await room.producer()
         room.log.held = []
@@ -269,7 +269,7 @@ def test_transition_that_is_stored_after_the_resignation_is_not_applied() -> Non
     play(body)
 
 
-def test_requests_during_the_load_are_answered_with_load_in_progress() -> None:
+def test_transaction_requests_during_loading_get_coordinator_load_in_progress() -> None:
     async def body(room: Room) -> None:
         producer = await room.producer()
         room.resign(1)
@@ -285,7 +285,7 @@ def test_requests_during_the_load_are_answered_with_load_in_progress() -> None:
 # ---- time
 
 
-def test_transaction_is_aborted_after_its_timeout_and_its_producer_is_fenced() -> None:
+def test_a_transaction_is_aborted_after_its_timeout_and_its_producer_is_fenced() -> None:
     async def body(room: Room) -> None:
         await room.init(timeout_ms=15_000)
         producer = ProducerIdAndEpoch(1_000, 0)
@@ -300,7 +300,7 @@ def test_transaction_is_aborted_after_its_timeout_and_its_producer_is_fenced() -
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_idle_transactional_id_is_removed_unless_its_transaction_is_open(ends: bool) -> None:
+def test_an_idle_transactional_id_is_removed_unless_its_transaction_is_open(ends: bool) -> None:
     async def body(room: Room) -> None:
         await room.init(timeout_ms=900_000)
         producer = ProducerIdAndEpoch(1_000, 0)
@@ -321,7 +321,7 @@ def test_idle_transactional_id_is_removed_unless_its_transaction_is_open(ends: b
     )
 
 
-def test_expiry_that_cannot_be_stored_is_tried_again() -> None:
+def test_expiring_a_transactional_id_is_retried_if_the_removal_cannot_be_stored() -> None:
     async def body(room: Room) -> None:
         await room.producer()
         room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
@@ -340,7 +340,7 @@ def test_expiry_that_cannot_be_stored_is_tried_again() -> None:
 # ---- tools
 
 
-def test_transaction_is_described_and_listed_by_state_producer_and_duration() -> None:
+def test_transactions_are_described_and_listed_by_state_producer_id_and_duration() -> None:
     async def body(room: Room) -> None:
         await room.ongoing(P0)
         await asyncio.sleep(5)
@@ -362,7 +362,7 @@ def test_transaction_is_described_and_listed_by_state_producer_and_duration() ->
     play(body)
 
 
-def test_closed_coordinator_is_not_available_to_tools() -> None:
+def test_a_closed_transaction_coordinator_answers_describe_and_list_with_not_available() -> None:
     async def body(room: Room) -> None:
         await room.coordinator.close()
         assert room.coordinator.describe_transaction(ID).error == ErrorCode.COORDINATOR_NOT_AVAILABLE

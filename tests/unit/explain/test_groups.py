@@ -60,7 +60,7 @@ def two_generations() -> Story:
     return story
 
 
-def test_members_rebalances_and_who_caused_them() -> None:
+def test_explain_group_prints_members_rebalances_and_their_causes() -> None:
     assert two_generations().explain(now()) == [
         "group g now: Stable, 2 members, assignor range, assigned in generation 2 at 2023-11-14 22:13:25.000",
         "member m1 (client app, host /h): 1 partitions, lag 0",
@@ -77,7 +77,7 @@ def test_members_rebalances_and_who_caused_them() -> None:
     ]
 
 
-def test_only_the_last_five_rebalances_are_shown() -> None:
+def test_explain_group_prints_only_the_last_five_rebalances() -> None:
     story = Story()
     for number in range(7):
         story.begin("session timeout", f"no heartbeat came from m{number}")
@@ -89,7 +89,7 @@ def test_only_the_last_five_rebalances_are_shown() -> None:
     )
 
 
-def test_lag_its_trend_and_partitions_that_are_stuck() -> None:
+def test_explain_group_prints_lag_its_trend_and_partitions_without_progress() -> None:
     before = {P0: LagNow(10, 100), P1: LagNow(50, 100)}
     lines = two_generations().explain(now(lags={P0: LagNow(10, 130), P1: LagNow(80, 100)}, earlier=before))
     assert "lag: 140 records in 2 partitions, 6 s ago 140: it does not change" in lines
@@ -104,7 +104,7 @@ def test_lag_its_trend_and_partitions_that_are_stuck() -> None:
     assert "6 s ago 140: it grows by 10 records/s" in two_generations().explain(now(lags=slower, earlier=before))[-1]
 
 
-def test_a_rebalance_that_waits_names_the_members() -> None:
+def test_explain_group_names_the_members_for_which_a_rebalance_waits() -> None:
     story = two_generations()
     story.begin("member left", "member m2 left", "m2")
     story.step("waiting", missing=[{"member": "m1", **WHO}])
@@ -114,7 +114,7 @@ def test_a_rebalance_that_waits_names_the_members() -> None:
     assert not any(line.startswith("stuck") for line in story.explain(now("Stable")))
 
 
-def test_a_static_member_that_came_back_keeps_its_time() -> None:
+def test_explain_group_keeps_the_assignment_time_of_a_restarted_static_member() -> None:
     story = two_generations()
     story.step("static member replaced", old_member="m2", member="m3", instance="static")
     story.assigned(2, m1=[0], m3=[1])
@@ -124,7 +124,7 @@ def test_a_static_member_that_came_back_keeps_its_time() -> None:
     assert story.explain(now())[-1].endswith("static member static came back as m3, without a rebalance")
 
 
-def test_what_is_known_without_coordinator_or_journal() -> None:
+def test_explain_group_prints_what_is_known_without_the_coordinator_or_the_journal() -> None:
     assert (
         two_generations().explain(problem="nobody answers")[0].endswith("its coordinator was not asked: nobody answers")
     )
@@ -150,7 +150,7 @@ def explain(live: TransactionNow | None, most: int | None = 20) -> list[str]:
     return explain_transaction(inputs, "t", most).lines
 
 
-def test_a_transactions_steps_and_what_it_waits_for() -> None:
+def test_explain_transaction_prints_its_steps_and_the_reason_for_waiting() -> None:
     live = TransactionNow("PrepareAbort", 7, 2, 60_000, 1_700_000_000_000, (P0,), 1_700_000_070_000)
     assert explain(live) == [
         "2023-11-14 22:13:20.000  coordinator 2: begun orders-0, orders-1 (count 2, producer id 7, epoch 1)",
@@ -165,7 +165,7 @@ def test_a_transactions_steps_and_what_it_waits_for() -> None:
     assert explain(live, 1)[0] == "(2 earlier steps: --all shows them)"
 
 
-def test_open_and_finished_transactions() -> None:
+def test_explain_transaction_prints_the_next_step_of_open_and_finished_transactions() -> None:
     live = TransactionNow("Ongoing", 7, 2, 60_000, 1_700_000_000_000, (P0,), 1_700_000_050_000)
     assert explain(live)[-1] == "next: its producer ends it, or the coordinator aborts it in 10.0 s; in orders-0"
     late = explain(live._replace(now_ms=1_700_000_070_000))[-1]
@@ -173,7 +173,7 @@ def test_open_and_finished_transactions() -> None:
     assert explain(live._replace(state="CompleteCommit"))[-1] == "next: nothing is pending, and nothing is wrong"
 
 
-def test_an_unknown_transactional_id() -> None:
+def test_explain_transaction_reports_an_unknown_transactional_id() -> None:
     answer = explain_transaction(ExplainInputs([], "here", None, live_problem="no answer"), "t")
     assert not answer.is_known
     assert answer.lines == ["There is no transactional id t in here.", "its coordinator was not asked: no answer"]

@@ -60,7 +60,7 @@ def test_explain_takes_the_state_from_the_journal_without_zookeeper() -> None:
     )
 
 
-def test_explain_does_not_call_the_state_of_a_stale_journal_current() -> None:
+def test_explain_does_not_present_the_state_in_an_outdated_journal_as_current() -> None:
     scene = Scene()
     scene.broker_died()
     found = scene.inputs(now=False)._replace(where="topic __klamm_journal", may_be_stale=True)
@@ -104,7 +104,7 @@ def test_explain_reports_an_unknown_broker_topic_or_partition(words: list[str]) 
     assert len(answer.lines) == 1
 
 
-def test_a_topic_named_like_a_partition_is_explained_as_a_topic() -> None:
+def test_explain_treats_the_name_of_an_existing_topic_as_topic_not_as_partition() -> None:
     scene = Scene()
     scene.now.assignments[TopicPartition("data-2024", 0)] = ReplicaAssignment(ids(2))
     scene.now.topic_ids["data-2024"] = uuid.UUID(int=2)
@@ -112,7 +112,7 @@ def test_a_topic_named_like_a_partition_is_explained_as_a_topic() -> None:
     assert parse_subject(["data-2024"]).answer(scene.inputs()).lines[0].startswith("data-2024-0: ")
 
 
-def test_explain_names_the_topic_creation_as_cause_of_the_first_leader() -> None:
+def test_explain_prints_the_topic_creation_as_cause_of_the_first_leader() -> None:
     scene = Scene()
     cause = scene.journal.event("TopicChange", new=["orders"])
     scene.journal.leader_decision(cause, "initial", P, None, scene.now.states[P])
@@ -154,7 +154,7 @@ def test_explain_reports_a_malformed_topic_znode() -> None:
     assert NOTHING_PENDING not in (*of_topic, *of_partition)
 
 
-def test_explain_reports_a_pending_deletion_and_what_it_waits_for() -> None:
+def test_explain_reports_a_pending_topic_deletion_and_the_reason_for_waiting() -> None:
     scene = Scene()
     scene.now.deletions["orders"] = scene.now.taken_ms - 1_000
 
@@ -243,13 +243,13 @@ def entry(kind: str, **facts: object) -> Entry:
 LED = entry("decision", leader_to=3, leader_epoch=5, isr=[3, 1])
 
 
-def test_last_state_is_that_of_the_last_decision() -> None:
+def test_explain_takes_a_partitions_last_state_from_the_newest_journal_decision() -> None:
     assert last_state([entry("decision", leader_to=1, leader_epoch=4, isr=[1]), LED]) == (
         "leader is node 3, leader epoch 5, ISR 3, 1"
     )
 
 
-def test_last_state_of_a_deleted_partition_is_deleted() -> None:
+def test_explain_prints_deleted_as_the_last_state_of_a_deleted_partition() -> None:
     assert last_state([LED, entry("deletion", step="begins")]) == "leader is node 3, leader epoch 5, ISR 3, 1"
     assert last_state([LED, entry("deletion", step="completed")]) == "deleted with its topic"
     assert last_state([LED, entry("deletion", step="completed"), LED]) == "leader is node 3, leader epoch 5, ISR 3, 1"

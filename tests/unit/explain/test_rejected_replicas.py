@@ -10,7 +10,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
-def test_explain_partition_prints_since_when_it_has_its_isr() -> None:
+def test_explain_partition_prints_since_when_the_isr_is_as_now() -> None:
     scene = Scene()
     scene.broker_died()
     cause = scene.journal.event("AlterPartitionReceived", waited_ms=0.1, version=3)
@@ -32,7 +32,7 @@ def rejected(scene: Scene, broker: int, error: str = "INCONSISTENT_TOPIC_ID") ->
     scene.journal.refused(cause, "LEADER_AND_ISR", "why", broker=broker, error=error, partitions={"orders": [0]})
 
 
-def test_a_replica_rejected_with_inconsistent_topic_id_is_reported_with_a_remedy() -> None:
+def test_explain_reports_a_replica_rejected_with_inconsistent_topic_id_and_a_remedy() -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
     rejected(scene, 2)  # which leads, as ZooKeeper has it
@@ -55,7 +55,7 @@ def test_a_replica_rejected_with_inconsistent_topic_id_is_reported_with_a_remedy
     assert partitions.explain_partition(scene.inputs(now=False), P).lines[-1].startswith("    remedy: to keep that log")
 
 
-def test_a_replica_rejected_with_another_error_refers_to_the_brokers_log() -> None:
+def test_explain_refers_to_the_brokers_log_for_a_replica_rejected_with_another_error() -> None:
     scene = Scene()
     rejected(scene, 3, "UNKNOWN_SERVER_ERROR")
 
@@ -71,7 +71,7 @@ def test_a_replica_rejected_with_another_error_refers_to_the_brokers_log() -> No
     [{"orders": [0]}, {}],
     ids=["a request that lists the partition", "a request with too many partitions to list"],
 )
-def test_a_later_leader_and_isr_clears_the_rejection_of_that_broker(listed: dict[str, list[int]]) -> None:
+def test_explain_drops_a_brokers_replica_rejection_after_a_later_leader_and_isr(listed: dict[str, list[int]]) -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
     rejected(scene, 2)
@@ -82,7 +82,7 @@ def test_a_later_leader_and_isr_clears_the_rejection_of_that_broker(listed: dict
     assert partitions.explain_partition(scene.inputs(), P).lines[-1] == NOTHING_PENDING
 
 
-def test_rejections_of_in_sync_followers_and_deleted_topics_are_not_reported() -> None:
+def test_explain_does_not_report_rejected_replicas_of_in_sync_followers_or_deleted_topics() -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
     rejected(scene, 3)

@@ -56,14 +56,16 @@ def joined(run: list[tuple[list[Record], int]]) -> bytes:
 @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
 @settings(max_examples=60)
 @given(run=runs)
-def test_decoded_records_equal_those_of_kafka_python(find: Finder, run: list[tuple[list[Record], int]]) -> None:
+def test_records_decoded_by_the_spark_source_equal_those_of_kafka_python(
+    find: Finder, run: list[tuple[list[Record], int]]
+) -> None:
     data = joined(run)
 
     assert [comparable(r) for r in rows_of(data, find=find)] == plain_rows(data)
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_each_codec_gives_the_same_rows(codec: int) -> None:
+def test_the_spark_decoder_returns_the_same_rows_for_each_compression_codec(codec: int) -> None:
     given_records = [Record(b"k%d" % i, b"v" * i, 1_000 + i, [("h", b"1")]) for i in range(300)]
     data = batch(given_records, 7, codec)
 
@@ -92,20 +94,20 @@ def test_topic_partition_offset_and_timestamp_type_columns_are_filled() -> None:
     assert (row["partition"], row["offset"], row["timestampType"], row["headers"]) == (3, 42, 0, None)
 
 
-def test_log_append_time_of_a_batch_is_the_timestamp_of_its_records() -> None:
+def test_the_log_append_time_of_a_batch_becomes_the_timestamp_of_its_rows() -> None:
     data = batch([Record(timestamp=1_000), Record(timestamp=9_000)], extra_attributes=LOG_APPEND_TIME_BIT)
 
     assert [(milliseconds(r["timestamp"]), r["timestampType"]) for r in rows_of(data)] == [(9_000, 1), (9_000, 1)]
 
 
-def test_records_outside_the_range_are_left_out() -> None:
+def test_the_spark_decoder_omits_records_outside_the_planned_offset_range() -> None:
     data = b"".join(batch([Record(b"%d" % (o + i)) for i in range(10)], o) for o in range(0, 100, 10))
 
     assert [r["offset"] for r in rows_of(data, 17, 34)] == list(range(17, 34))
     assert rows_of(data, 100, 200) == []
 
 
-def test_columns_are_those_of_the_schema_in_its_order() -> None:
+def test_decoded_columns_are_those_of_the_schema_in_the_same_order() -> None:
     assert list(rows_of(batch([Record(b"k")]), columns=("offset", "key"))[0]) == ["offset", "key"]
 
 
@@ -120,7 +122,9 @@ def test_invalid_utf8_in_a_header_name_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_groups_of_batches_give_the_same_rows_as_one(monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
+def test_decoding_batches_in_several_groups_returns_the_same_rows_as_decoding_all_together(
+    monkeypatch: pytest.MonkeyPatch, codec: int
+) -> None:
     monkeypatch.setattr(decoder, "GROUP_BYTES", 500)
     data = b"".join(batch([Record(b"%d" % (o + i)) for i in range(10)], o, codec) for o in range(0, 400, 10))
 
@@ -157,20 +161,20 @@ class TestTransactions:
         ]
     )
 
-    def test_transaction_markers_are_never_rows(self) -> None:
+    def test_the_spark_decoder_returns_no_rows_for_transaction_markers(self) -> None:
         assert [r["offset"] for r in rows_of(self.DATA)] == [0, 1, 2, 5]
 
-    def test_read_committed_skips_aborted_batches(self) -> None:
+    def test_the_spark_decoder_with_read_committed_skips_aborted_batches(self) -> None:
         assert [r["offset"] for r in rows_of(self.DATA, aborted=[Aborted(0, 7)])] == [1, 2, 5]
 
-    def test_an_abort_marker_ends_one_transaction_of_its_producer(self) -> None:
+    def test_an_abort_marker_ends_only_one_transaction_of_its_producer(self) -> None:
         assert [r["offset"] for r in rows_of(self.DATA, aborted=[Aborted(5, 7), Aborted(0, 7)])] == [1, 2]
 
 
 class TestDamage:
     """Nothing damaged is ever given out as rows, and nothing but CorruptBatch is raised."""
 
-    def test_every_flipped_byte_after_the_length_is_reported_as_corrupt(self) -> None:
+    def test_the_spark_decoder_reports_every_flipped_byte_after_the_length_as_corrupt(self) -> None:
         data = batch([Record(b"key", b"value", headers=[("h", b"1")])], 5)
         for at in [*range(16, len(data))]:
             raw = bytearray(data)
@@ -182,13 +186,15 @@ class TestDamage:
         raw = bytearray(batch([Record(b"a"), Record(b"b")], 40))
         raw[-1] ^= 1
 
-        with pytest.raises(CorruptBatch, match=r"orders-3, batches at offsets 40 to 41: .* checksum"):
+        with pytest.raises(
+            CorruptBatch, match=r"orders-3: the batches at offsets 40 to 41 cannot be decoded: .* checksum"
+        ):
             rows_of(bytes(raw))
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
     @settings(max_examples=300)
     @given(at=st.integers(61, 140), value=st.integers(0, 255), count=st.integers(-2, 6))
-    def test_a_damaged_record_with_a_valid_checksum_is_corrupt_or_gives_rows_in_range(
+    def test_a_damaged_record_with_a_valid_checksum_never_gives_rows_outside_the_range(
         self, find: Finder, at: int, value: int, count: int
     ) -> None:
         raw = bytearray(batch([Record(b"key", b"v" * 20, headers=[("h", b"1")])] * 2, 5))
@@ -203,7 +209,9 @@ class TestDamage:
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
     @settings(max_examples=200)
     @given(body=st.binary(max_size=60), count=st.integers(0, 9))
-    def test_random_bytes_with_a_valid_checksum_are_corrupt(self, find: Finder, body: bytes, count: int) -> None:
+    def test_a_batch_of_random_bytes_with_a_valid_checksum_is_reported_as_corrupt(
+        self, find: Finder, body: bytes, count: int
+    ) -> None:
         raw = bytearray(batch([Record()])[:61] + body)
         struct.pack_into(">i", raw, 8, len(raw) - 12)
         struct.pack_into(">i", raw, 23, max(count - 1, 0))
@@ -213,14 +221,14 @@ class TestDamage:
         except CorruptBatch:
             return
 
-    def test_a_record_count_beyond_the_bytes_is_corrupt(self) -> None:
+    def test_a_batch_with_a_record_count_beyond_its_bytes_is_reported_as_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"a")]))
         struct.pack_into(">i", raw, 57, 2_000_000_000)
 
         with pytest.raises(CorruptBatch, match="announces 2,000,000,000 records"):
             rows_of(with_crc(raw))
 
-    def test_bytes_after_the_last_record_are_corrupt(self) -> None:
+    def test_a_batch_with_bytes_after_its_last_record_is_reported_as_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"a")] * 3))
         struct.pack_into(">i", raw, 57, 2)
 
@@ -229,7 +237,7 @@ class TestDamage:
                 rows_of(with_crc(raw), find=find)
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
-    def test_a_negative_record_length_is_corrupt(self, find: Finder) -> None:
+    def test_a_batch_with_a_negative_record_length_is_reported_as_corrupt(self, find: Finder) -> None:
         raw = bytearray(batch([Record(b"a")] * 3))
         raw[61] = 1  # -1
 
@@ -238,7 +246,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
     @pytest.mark.parametrize("field", ["key", "value"])
-    def test_a_key_or_value_longer_than_its_record_is_corrupt(self, find: Finder, field: str) -> None:
+    def test_a_key_or_value_longer_than_its_record_is_reported_as_corrupt(self, find: Finder, field: str) -> None:
         raw = bytearray(batch([Record(b"kkkk", b"vvvv"), Record(b"x" * 50, b"y" * 50)]))
         at = raw.index(b"kkkk" if field == "key" else b"vvvv") - 1
         raw[at] = 40  # 20 bytes: they are there, but the next record's
@@ -246,20 +254,20 @@ class TestDamage:
         with pytest.raises(CorruptBatch, match="key, value or headers of a record exceed its length"):
             rows_of(with_crc(raw), columns=("key", "value"), find=find)
 
-    def test_a_record_with_an_impossible_header_count_is_corrupt(self) -> None:
+    def test_a_record_with_an_impossible_header_count_is_reported_as_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"k", b"v", headers=[("h", b"1")])]))
         raw[raw.index(b"v", 61) + 1] = 80
 
         with pytest.raises(CorruptBatch, match="key, value or headers of a record exceed its length"):
             rows_of(with_crc(raw))
 
-    def test_batches_with_repeated_offsets_are_corrupt(self) -> None:
+    def test_batches_with_repeated_offsets_are_reported_as_corrupt(self) -> None:
         twice = batch([Record(b"a"), Record(b"b")], 5)
 
         with pytest.raises(CorruptBatch, match="not in order"):
             rows_of(twice + restamped(twice, 6))
 
-    def test_records_with_falling_offset_deltas_are_corrupt(self) -> None:
+    def test_records_with_decreasing_offset_deltas_are_reported_as_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"a"), Record(b"b")], 5))
         raw[raw.index(b"b") - 2] = 0  # the second record's offset delta becomes 0
 
@@ -267,14 +275,14 @@ class TestDamage:
             rows_of(with_crc(raw))
 
     @pytest.mark.parametrize("magic", [0, 1, 3])
-    def test_an_unsupported_message_format_is_refused_by_its_number(self, magic: int) -> None:
+    def test_an_unsupported_message_format_is_refused_with_its_magic_number(self, magic: int) -> None:
         raw = bytearray(batch([Record(b"a")]))
         raw[16] = magic
 
-        with pytest.raises(CorruptBatch, match=f"has magic {magic}, klamm reads only magic 2"):
+        with pytest.raises(CorruptBatch, match=f"has magic {magic}, but klamm reads only magic 2"):
             read_run(bytes(raw))
 
-    def test_a_batch_shorter_than_its_header_is_corrupt(self) -> None:
+    def test_a_batch_shorter_than_its_header_is_reported_as_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"a")]))
         struct.pack_into(">i", raw, 8, 10)
 
@@ -282,7 +290,7 @@ class TestDamage:
             read_run(bytes(raw))
 
     @pytest.mark.parametrize("codec", [1, 2, 3, 4, 5, 7])
-    def test_random_bytes_instead_of_compressed_records_are_corrupt(self, codec: int) -> None:
+    def test_random_bytes_instead_of_compressed_records_are_reported_as_corrupt(self, codec: int) -> None:
         raw = bytearray(batch([Record(b"a" * 50)]))
         raw[22] |= codec
 
@@ -299,5 +307,5 @@ class TestDamage:
             rows_of(with_crc(raw))
 
 
-def test_an_empty_fetch_gives_no_rows() -> None:
+def test_decoding_an_empty_fetch_response_returns_no_rows() -> None:
     assert list(decode(read_run(b""), RecordSelection(TopicPartition("t", 0), 0, 9, ALL_COLUMNS))) == []

@@ -10,7 +10,7 @@ from klamm.spark.sink_options import SINK_TABLE
 MANUAL = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
 
 
-def test_every_spark_option_is_in_the_manual_once() -> None:
+def test_every_spark_option_is_documented_exactly_once_in_the_manual() -> None:
     rows = [line.split("`")[1] for line in MANUAL.splitlines() if line.startswith("| `")]
 
     reads = [o.name for o in TABLE] + list(NO_EFFECT) + list(REFUSED)

@@ -15,11 +15,11 @@ from klamm.spark.ranges import OffsetRange
 from klamm.wire.messages import AbortedTransaction, FetchRequest, MetadataRequest
 
 
-def test_a_range_read_returns_exactly_its_offsets() -> None:
+def test_reading_an_offset_range_returns_exactly_its_offsets() -> None:
     assert offsets_read(world_of_orders(), orders(13, 47)) == list(range(13, 47))
 
 
-def test_many_small_fetches_request_each_batch_once() -> None:
+def test_reading_a_range_in_many_small_fetches_requests_each_batch_once() -> None:
     world = world_of_orders()
 
     assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
@@ -40,7 +40,7 @@ def limits_of(world: ScriptedWorld) -> list[int]:
     return limits
 
 
-def test_a_small_range_of_a_large_log_is_fetched_with_a_small_limit() -> None:
+def test_a_small_range_of_a_large_log_is_fetched_with_a_small_byte_limit() -> None:
     world = world_of_orders(end=1_000)
     limits = limits_of(world)
 
@@ -49,7 +49,7 @@ def test_a_small_range_of_a_large_log_is_fetched_with_a_small_limit() -> None:
     assert limits == [64 * 1024, 2 * 1_000 * 1024]
 
 
-def test_the_fetch_limit_follows_the_size_of_the_records() -> None:
+def test_the_byte_limit_of_fetches_adapts_to_the_size_of_the_records() -> None:
     world = scripted(orders_0=log(0, 50_000, per_batch=1_000))
     limits = limits_of(world)
 
@@ -58,7 +58,7 @@ def test_the_fetch_limit_follows_the_size_of_the_records() -> None:
     assert limits[-1] < 300_000
 
 
-def test_ranges_of_one_task_share_connections() -> None:
+def test_offset_ranges_of_one_spark_task_share_connections() -> None:
     world = scripted(orders_0=log(0, 30), orders_1=log(0, 30, leader=2))
     ranges = [orders(0, 30), OffsetRange(TopicPartition("orders", 1), 5, 30)]
 
@@ -67,14 +67,14 @@ def test_ranges_of_one_task_share_connections() -> None:
     assert all(c.closed for c in world.connections)
 
 
-def test_offsets_removed_by_compaction_are_no_data_loss() -> None:
+def test_offsets_removed_by_compaction_are_not_reported_as_data_loss() -> None:
     world = world_of_orders()
     del world.cluster.logs[ORDERS].batches[2:5]
 
     assert offsets_read(world, orders(15, 70)) == [*range(15, 20), *range(50, 70)]
 
 
-def test_an_empty_range_needs_no_connection() -> None:
+def test_reading_an_empty_offset_range_opens_no_connection() -> None:
     world = world_of_orders()
 
     assert offsets_read(world, orders(5, 5)) == []
@@ -82,7 +82,7 @@ def test_an_empty_range_needs_no_connection() -> None:
 
 
 class TestLeaders:
-    def test_a_read_continues_on_the_new_leader_after_a_leader_change(self) -> None:
+    def test_a_spark_read_continues_on_the_new_leader_after_a_leader_change(self) -> None:
         world = world_of_orders()
 
         def move(broker: int, request: Any) -> None:
@@ -94,7 +94,7 @@ class TestLeaders:
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
         assert {broker for broker, offset in world.cluster.fetched_from if offset > 60} == {2}
 
-    def test_a_partition_without_a_leader_is_waited_for_and_read_from_the_next_leader(self) -> None:
+    def test_a_spark_read_waits_while_a_partition_has_no_leader(self) -> None:
         world = world_of_orders()
 
         def die(broker: int, request: Any) -> None:
@@ -134,7 +134,7 @@ class TestLeaders:
         assert offsets_read(world, orders(0, 100)) == list(range(100))
         assert world.now > 0.5
 
-    def test_a_fetch_error_that_is_not_retriable_fails_the_read_and_is_named(self) -> None:
+    def test_a_non_retriable_fetch_error_fails_the_spark_read_and_is_named(self) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
@@ -143,7 +143,7 @@ class TestLeaders:
         ):
             offsets_read(world, orders(0, 100))
 
-    def test_an_unknown_error_code_is_reported_by_its_number(self) -> None:
+    def test_an_unknown_error_code_in_a_fetch_response_is_reported_by_its_number(self) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [999]  # type: ignore[list-item]
 
@@ -152,7 +152,7 @@ class TestLeaders:
 
 
 class TestTime:
-    def test_unreachable_brokers_fail_the_read_after_the_timeout(self) -> None:
+    def test_unreachable_brokers_fail_the_spark_read_after_its_timeout(self) -> None:
         world = world_of_orders()
         world.down |= {1, 2}
 
@@ -163,7 +163,7 @@ class TestTime:
         assert "no connection to two:9092: connection refused" in str(caught.value)
         assert world.now <= 5
 
-    def test_received_records_restart_the_read_timeout(self) -> None:
+    def test_received_records_restart_the_timeout_of_a_spark_read(self) -> None:
         world = world_of_orders()
 
         def be_slow_and_stumble(broker: int, request: Any) -> None:
@@ -178,13 +178,13 @@ class TestTime:
         assert read == list(range(100))
         assert world.now > 10
 
-    def test_a_range_beyond_the_high_watermark_fails_after_the_timeout(self) -> None:
+    def test_reading_a_range_beyond_the_high_watermark_fails_after_the_timeout(self) -> None:
         world = world_of_orders(end=50)
 
         with pytest.raises(Unreachable, match=r"reading offset 50: .* its high watermark is 50"):
             offsets_read(world, orders(40, 60), kafkaConsumer__pollTimeoutMs="5000")
 
-    def test_the_retry_backoff_doubles_up_to_a_second(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_retry_backoff_of_a_spark_read_doubles_up_to_a_second(self, monkeypatch: pytest.MonkeyPatch) -> None:
         world = world_of_orders()
         world.down |= {1, 2}
         waits: list[float] = []
@@ -202,7 +202,7 @@ class TestTime:
         assert max(waits) == 1.0
 
 
-def test_read_committed_skips_aborted_transactions() -> None:
+def test_a_spark_read_with_read_committed_skips_aborted_transactions() -> None:
     world = world_of_orders(end=10)
     aborted = batch([Record(b"k", b"10")], 10, producer=5)
     committed = batch([Record(b"k", b"12")], 12, producer=5)

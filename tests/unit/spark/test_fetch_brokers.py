@@ -15,7 +15,7 @@ from klamm.wire.vectors.batches import CorruptBatch
 
 
 class TestBrokers:
-    def test_requests_to_an_old_broker_use_versions_that_it_supports(self) -> None:
+    def test_a_spark_read_from_an_old_broker_uses_request_versions_that_the_broker_supports(self) -> None:
         world = world_of_orders()
         world.cluster.offered = {
             ApiKey.FETCH: (0, 4),
@@ -26,21 +26,21 @@ class TestBrokers:
 
         assert offsets_read(world, orders(0, 100)) == list(range(100))
 
-    def test_a_broker_without_a_usable_version_fails_the_read_at_once(self) -> None:
+    def test_a_broker_without_a_common_api_version_fails_the_spark_read_at_once(self) -> None:
         world = world_of_orders()
         world.cluster.offered[ApiKey.FETCH] = (0, 3)
 
         with pytest.raises(UnsupportedVersion, match="one:9092 offers Fetch in versions 0-3, klamm needs one of 4-12"):
             offsets_read(world, orders(0, 100))
 
-    def test_an_address_that_is_no_kafka_broker_is_named_in_the_error(self) -> None:
+    def test_the_error_names_an_address_that_is_not_a_kafka_broker(self) -> None:
         world = world_of_orders()
         world.cluster.answer = lambda broker, frame: [b"HTTP/1.1 400 Bad Request\r\n"]  # type: ignore[method-assign]
 
         with pytest.raises(Unreachable, match="does not speak Kafka's protocol"):
             offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
 
-    def test_a_batch_truncated_at_the_limit_is_fetched_with_a_higher_limit(self) -> None:
+    def test_a_batch_truncated_at_the_byte_limit_is_fetched_again_with_a_higher_limit(self) -> None:
         world = scripted(orders_0=log(0, 100, per_batch=100))
         whole = world.cluster.logs[ORDERS]
         content = whole.batches[0][2]
@@ -48,15 +48,17 @@ class TestBrokers:
 
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
 
-    def test_an_old_message_format_fails_the_read_with_partition_and_offset(self) -> None:
+    def test_an_old_message_format_fails_the_spark_read_with_partition_and_offset(self) -> None:
         world = world_of_orders()
         first, last, content = world.cluster.logs[ORDERS].batches[0]
         world.cluster.logs[ORDERS].batches[0] = (first, last, content[:16] + b"\1" + content[17:])
 
-        with pytest.raises(CorruptBatch, match=r"orders-0, answer to a fetch from offset 0: .* has magic 1"):
+        with pytest.raises(
+            CorruptBatch, match=r"orders-0: the answer to a fetch from offset 0 cannot be decoded: .* has magic 1"
+        ):
             offsets_read(world, orders(0, 100))
 
-    def test_an_answer_with_a_wrong_correlation_id_is_retried_until_the_timeout(
+    def test_a_response_with_a_wrong_correlation_id_is_retried_until_the_read_timeout(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         world = world_of_orders()
@@ -68,10 +70,12 @@ class TestBrokers:
 
         monkeypatch.setattr(world.cluster, "answer", answer_with_another_id)
 
-        with pytest.raises(Unreachable, match="correlation id 117440512 came, expected is 0"):
+        with pytest.raises(Unreachable, match="correlation id 117440512 came, but 0 was expected"):
             offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
 
-    def test_an_unreadable_answer_is_retried_until_the_timeout(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unreadable_fetch_response_is_retried_until_the_read_timeout(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         world = world_of_orders()
         answer = world.cluster.answer
 
@@ -83,7 +87,7 @@ class TestBrokers:
         with pytest.raises(Unreachable, match="cannot decode the response to API_VERSIONS v3"):
             offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
 
-    def test_an_answer_for_another_partition_is_retried(self) -> None:
+    def test_a_fetch_response_for_another_partition_is_retried(self) -> None:
         world = world_of_orders()
         world.cluster.logs[TopicPartition("orders", 1)] = log(0, 100)
         asked = world.cluster._fetch
@@ -98,7 +102,7 @@ class TestBrokers:
 
         assert offsets_read(world, orders(0, 100)) == list(range(100))
 
-    def test_metadata_is_requested_last_from_a_frozen_broker(self) -> None:
+    def test_a_broker_that_did_not_answer_is_the_last_to_be_asked_for_metadata(self) -> None:
         world = world_of_orders()
         world.cluster.logs[ORDERS].leader = 2
         frozen: list[int] = []
@@ -115,23 +119,27 @@ class TestBrokers:
         assert offsets_read(world, orders(0, 100)) == list(range(100))
         assert len(frozen) == 1
 
-    def test_a_batch_larger_than_the_limit_is_read(self) -> None:
+    def test_a_batch_larger_than_the_byte_limit_of_a_fetch_is_read(self) -> None:
         world = scripted(orders_0=log(0, 100, per_batch=100))
 
         assert offsets_read(world, orders(0, 100), kafka__max__partition__fetch__bytes="1") == list(range(100))
 
-    def test_a_wrong_checksum_fails_the_read_with_partition_and_offsets(self) -> None:
+    def test_a_wrong_batch_checksum_fails_the_spark_read_with_partition_and_offsets(self) -> None:
         world = world_of_orders()
         first, last, content = world.cluster.logs[ORDERS].batches[3]
         world.cluster.logs[ORDERS].batches[3] = (first, last, content[:-1] + b"!")
 
-        with pytest.raises(CorruptBatch, match=r"orders-0, batches at offsets 30 to 39: .* checksum"):
+        with pytest.raises(
+            CorruptBatch, match=r"orders-0: the batches at offsets 30 to 39 cannot be decoded: .* checksum"
+        ):
             offsets_read(world, orders(0, 100), **SMALL_FETCHES)
 
-    def test_a_broker_that_answers_with_earlier_offsets_fails_the_read(self) -> None:
+    def test_a_broker_that_returns_only_earlier_offsets_fails_the_spark_read(self) -> None:
         world = world_of_orders()
         log_ = world.cluster.logs[ORDERS]
         log_.read = lambda offset, max_bytes: log_.batches[0][2]  # type: ignore[method-assign]
 
-        with pytest.raises(CorruptBatch, match="orders-0: the answer to a fetch from offset 10 ends at 9"):
+        with pytest.raises(
+            CorruptBatch, match="orders-0: the answer to a fetch from offset 10 ends before it, at offset 9"
+        ):
             offsets_read(world, orders(0, 100))

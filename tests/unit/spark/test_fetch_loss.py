@@ -18,7 +18,7 @@ from klamm.wire.messages import MetadataRequest
 class TestLoss:
     """failOnDataLoss: what is gone is named with topic, partition and offsets."""
 
-    def test_a_start_before_the_log_start_is_data_loss(self) -> None:
+    def test_a_range_that_begins_before_the_log_start_is_reported_as_data_loss(self) -> None:
         world = scripted(orders_0=log(60, 100))
 
         with pytest.raises(DataLoss) as caught:
@@ -30,13 +30,13 @@ class TestLoss:
         )
         assert "onDataLoss" in str(caught.value)
 
-    def test_lost_offsets_are_skipped_with_a_warning_if_loss_is_allowed(self) -> None:
+    def test_lost_offsets_are_skipped_with_a_warning_if_data_loss_is_allowed(self) -> None:
         with logged("orders-0: offsets 10 to 59 are lost"):
             read = offsets_read(scripted(orders_0=log(60, 100)), orders(10, 90), failOnDataLoss="false")
 
         assert read == list(range(60, 90))
 
-    def test_deleted_records_of_a_batch_that_is_kept_are_not_read(self) -> None:
+    def test_records_below_the_log_start_in_a_partly_deleted_batch_are_not_read(self) -> None:
         world = scripted(orders_0=log(0, 100, per_batch=50))
         world.cluster.logs[ORDERS].start = 20
 
@@ -45,19 +45,19 @@ class TestLoss:
 
         assert read == list(range(20, 100))
 
-    def test_a_range_that_is_wholly_lost_gives_no_rows_if_loss_is_allowed(self) -> None:
+    def test_an_entirely_lost_range_gives_no_rows_if_data_loss_is_allowed(self) -> None:
         with logged("offsets 10 to 49 are lost"):
             read = offsets_read(scripted(orders_0=log(60, 100)), orders(10, 50), failOnDataLoss="false")
 
         assert read == []
 
-    def test_a_truncated_log_is_data_loss(self) -> None:
+    def test_a_spark_read_beyond_the_end_of_a_truncated_log_is_reported_as_data_loss(self) -> None:
         world = world_of_orders(end=30)
 
         with pytest.raises(DataLoss, match="offsets 50 to 89 are lost: the log now ends at offset 30"):
             offsets_read(world, orders(50, 90))
 
-    def test_a_deleted_topic_is_data_loss_within_five_seconds(self) -> None:
+    def test_reading_a_deleted_topic_is_reported_as_data_loss_within_five_seconds(self) -> None:
         world = world_of_orders()
         after_fetches(world, 2, lambda: world.cluster.delete_topic("orders"))
 
@@ -65,7 +65,7 @@ class TestLoss:
             offsets_read(world, *plan(world), **SMALL_FETCHES)
         assert world.now < 5
 
-    def test_a_topic_deleted_before_its_range_is_read_is_data_loss(self) -> None:
+    def test_a_topic_deleted_before_its_planned_range_is_read_is_reported_as_data_loss(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.delete_topic("orders")
@@ -74,7 +74,7 @@ class TestLoss:
             offsets_read(world, *ranges)
         assert world.now < 5
 
-    def test_a_deleted_topic_is_skipped_with_a_warning_if_loss_is_allowed(self) -> None:
+    def test_a_deleted_topic_is_skipped_with_a_warning_if_data_loss_is_allowed(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.delete_topic("orders")
@@ -83,7 +83,7 @@ class TestLoss:
             assert offsets_read(world, *ranges, failOnDataLoss="false") == []
         assert world.now < 5
 
-    def test_a_topic_deleted_before_its_range_is_read_is_one_row_of_the_report(self) -> None:
+    def test_on_data_loss_report_returns_one_row_for_a_range_of_a_deleted_topic(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.delete_topic("orders")
@@ -94,7 +94,7 @@ class TestLoss:
         [row] = rows.to_pylist()
         assert (row["offset"], row["dataLoss"]["endOffset"]) == (0, 100)
 
-    def test_a_recreated_topic_is_data_loss_and_none_of_its_records_are_read(self) -> None:
+    def test_a_spark_read_reports_a_recreated_topic_as_data_loss_and_reads_no_new_records(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.recreate_topic("orders", log(0, 100))
@@ -115,14 +115,14 @@ class TestLoss:
         assert 0 < len(read) < 100
         assert read == list(range(len(read)))
 
-    def test_a_read_waits_for_a_topic_that_one_broker_does_not_know_yet(self) -> None:
+    def test_a_spark_read_waits_for_a_topic_that_a_broker_does_not_know_yet(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.metadata_errors["orders"] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
 
         assert offsets_read(world, *ranges) == list(range(100))
 
-    def test_one_broker_with_stale_metadata_does_not_make_a_topic_deleted(self) -> None:
+    def test_a_topic_missing_in_one_brokers_stale_metadata_does_not_count_as_deleted(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.logs[ORDERS].leader = 2
@@ -135,7 +135,7 @@ class TestLoss:
 
         assert offsets_read(world, *ranges) == list(range(100))
 
-    def test_a_broker_without_metadata_is_ignored(self) -> None:
+    def test_a_broker_with_empty_metadata_does_not_make_a_topic_count_as_deleted(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.logs[ORDERS].leader = 2
@@ -157,7 +157,7 @@ class TestLoss:
 class TestWithoutTopicIds:
     """Brokers older than 2.8, or whose inter.broker.protocol.version is."""
 
-    def test_without_topic_ids_a_topic_is_read_by_name_and_a_warning_says_what_is_not_checked(self) -> None:
+    def test_a_topic_without_a_topic_id_is_read_by_name_with_a_warning(self) -> None:
         world = world_of_orders()
         world.cluster.has_topic_ids = False
 
@@ -166,7 +166,7 @@ class TestWithoutTopicIds:
 
         assert offsets_read(world, *ranges) == list(range(100))
 
-    def test_a_deleted_topic_is_data_loss_without_topic_ids_too(self) -> None:
+    def test_a_deleted_topic_without_a_topic_id_is_reported_as_data_loss(self) -> None:
         world = world_of_orders()
         world.cluster.has_topic_ids = False
         after_fetches(world, 2, lambda: world.cluster.delete_topic("orders"))
@@ -175,7 +175,7 @@ class TestWithoutTopicIds:
             offsets_read(world, orders(0, 100), **SMALL_FETCHES)
         assert world.now < 5
 
-    def test_a_recreated_topic_with_fewer_partitions_is_data_loss(self) -> None:
+    def test_a_topic_recreated_with_fewer_partitions_is_reported_as_data_loss(self) -> None:
         world = scripted(orders_0=log(0, 30), orders_1=log(0, 30))
         world.cluster.has_topic_ids = False
         world.cluster.recreate_topic("orders", log(0, 30))
@@ -183,7 +183,7 @@ class TestWithoutTopicIds:
         with pytest.raises(DataLoss, match=r"orders-1: offsets 0 to 29 are lost: topic orders has no partition 1"):
             offsets_read(world, OffsetRange(TopicPartition("orders", 1), 0, 30))
 
-    def test_a_leader_that_cannot_fetch_by_topic_id_gives_a_warning_and_one_topic_id_check(self) -> None:
+    def test_a_read_from_a_leader_without_fetch_by_topic_id_checks_the_id_once(self) -> None:
         world = world_of_orders()
         world.cluster.offered[ApiKey.FETCH] = (0, 12)
         ranges = plan(world)
@@ -196,7 +196,7 @@ class TestWithoutTopicIds:
 
 
 class TestOutOfRange:
-    def test_out_of_range_for_an_offset_inside_the_log_is_retried(self) -> None:
+    def test_offset_out_of_range_for_an_offset_inside_the_log_is_retried(self) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [ErrorCode.OFFSET_OUT_OF_RANGE]
 

@@ -80,7 +80,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("filters", "expected"), CASES.values(), ids=CASES)
-def test_filters_select_exactly_their_rows_and_plan_only_their_offsets(
+def test_spark_filters_return_exactly_the_matching_rows_and_plan_only_their_offsets(
     world: ScriptedWorld, filters: tuple[Filter, ...], expected: list[tuple[str, int, int]]
 ) -> None:
     tasks, rows = read(world, taken(*filters))
@@ -92,7 +92,7 @@ def test_filters_select_exactly_their_rows_and_plan_only_their_offsets(
     assert all(least <= o <= most for _, o in planned)
 
 
-def test_a_lower_limit_of_time_selects_the_first_offset(world: ScriptedWorld) -> None:
+def test_a_spark_filter_with_a_lower_timestamp_limit_selects_the_first_offset(world: ScriptedWorld) -> None:
     wanted = taken(GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(1.5, UTC)), EqualTo(("topic",), "orders"))
 
     tasks, _ = read(world, wanted)
@@ -100,7 +100,7 @@ def test_a_lower_limit_of_time_selects_the_first_offset(world: ScriptedWorld) ->
     assert [(r.start, r.end) for t in tasks for r in t.ranges] == [(30, 100), (30, 50)]
 
 
-def test_rows_are_compared_with_microseconds() -> None:
+def test_spark_filters_compare_timestamps_in_microseconds() -> None:
     at = datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
     times = pa.array([at, at.replace(microsecond=122_999), None], pa.timestamp("us", tz="UTC"))
     rows = pa.RecordBatch.from_arrays([times], ["timestamp"])
@@ -123,18 +123,18 @@ STAYS = {
 
 
 @pytest.mark.parametrize("given", STAYS.values(), ids=STAYS)
-def test_every_other_filter_stays_with_spark(given: Filter) -> None:
+def test_filters_that_the_source_does_not_support_are_left_to_spark(given: Filter) -> None:
     conditions: list[object] = []
 
     assert list(take_filters([given], conditions)) == [given]  # type: ignore[arg-type]
     assert conditions == []
 
 
-def test_columns_that_are_never_null_need_no_check() -> None:
+def test_is_not_null_filters_on_columns_that_are_never_null_add_no_condition() -> None:
     assert taken(IsNotNull(("partition",)), IsNotNull(("offset",)), IsNotNull(("topic",))) == RowFilter()
 
 
-def test_a_partition_that_is_not_wanted_is_not_asked_for(world: ScriptedWorld) -> None:
+def test_partitions_excluded_by_a_spark_filter_cause_no_list_offsets_request(world: ScriptedWorld) -> None:
     read(world, taken(EqualTo(("partition",), 7)))
 
     assert "LIST_OFFSETS" not in world.cluster.requests

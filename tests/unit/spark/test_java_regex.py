@@ -35,7 +35,9 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize(("pattern", "expected"), PATTERNS.values(), ids=PATTERNS)
-def test_a_java_pattern_finds_the_same_topics(pattern: str, expected: tuple[str, ...]) -> None:
+def test_a_java_regular_expression_translated_to_python_matches_the_same_topics(
+    pattern: str, expected: tuple[str, ...]
+) -> None:
     assert tuple(n for n in NAMES if re.search(to_python(pattern), n)) == expected
 
 
@@ -51,7 +53,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("pattern", "expected"), WRONG.values(), ids=WRONG)
-def test_malformed_or_untranslatable_java_patterns_are_refused_with_the_reason(pattern: str, expected: str) -> None:
+def test_malformed_or_untranslatable_java_regular_expressions_are_refused_with_the_reason(
+    pattern: str, expected: str
+) -> None:
     with pytest.raises(ValueError) as caught:
         to_python(pattern)
 

@@ -22,7 +22,7 @@ def refusal(**options: str) -> str:
     return str(caught.value)
 
 
-def test_unset_options_have_sparks_defaults() -> None:
+def test_unset_options_of_the_spark_source_have_the_defaults_of_sparks_connector() -> None:
     options = read_options(LEAST)
 
     assert options.bootstrap == (("a", 1),)
@@ -35,7 +35,7 @@ def test_unset_options_have_sparks_defaults() -> None:
     assert options.max_records_per_partition is None
 
 
-def test_option_names_are_not_case_sensitive() -> None:
+def test_spark_option_names_are_not_case_sensitive() -> None:
     options = read_options(
         {"KAFKA.bootstrap.SERVERS": "h:9, [::1]:10", "SubscribePattern": "o.*", "INCLUDEheaders": "True"}
     )
@@ -57,41 +57,41 @@ MISSPELT = {
 
 
 @pytest.mark.parametrize(("given", "nearest"), MISSPELT.items())
-def test_an_unknown_option_is_refused_with_the_nearest_known_one(given: str, nearest: str) -> None:
+def test_an_unknown_source_option_is_refused_with_the_nearest_known_option(given: str, nearest: str) -> None:
     message = refusal(**{given: "1"})
 
     assert given.lower() in message
     assert message.endswith(f"Did you mean {nearest}?")
 
 
-def test_an_option_without_a_near_name_is_refused_with_the_list() -> None:
+def test_an_unknown_source_option_without_a_similar_name_is_refused_with_all_options() -> None:
     message = refusal(zzz="1")
 
     assert all(option.name in message for option in TABLE)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_unsupported_option_is_refused_with_its_reason(name: str) -> None:
+def test_an_unsupported_source_option_is_refused_with_the_reason(name: str) -> None:
     given = name.replace("*", "mechanism")
 
     assert refusal(**{given: "1"}) == f"option {given} must not be set, because {REFUSED[name]}"
 
 
 @pytest.mark.parametrize("name", NO_EFFECT)
-def test_an_option_without_effect_is_accepted_and_a_warning_says_why(name: str) -> None:
+def test_a_source_option_without_effect_is_accepted_with_a_warning_that_says_why(name: str) -> None:
     assert read_options(LEAST | {name: "1"}) == read_options(LEAST)
     with pytest.warns(UserWarning, match="has no effect") as warned:
         READ_OPTIONS.warn_without_effect({name.upper(): "1"})
     assert [str(w.message) for w in warned] == [f"option {name.upper()} has no effect: {NO_EFFECT[name]}"]
 
 
-def test_no_option_is_in_two_tables() -> None:
+def test_each_spark_option_is_listed_as_supported_ignored_or_refused_but_only_once() -> None:
     names = [o.name.lower() for o in TABLE] + [n.lower() for n in NO_EFFECT] + [n.lower() for n in REFUSED]
 
     assert len(names) == len(set(names))
 
 
-def test_a_read_without_any_option_is_told_how_a_table_in_sql_gets_its_options() -> None:
+def test_the_error_for_a_read_without_options_explains_how_sql_tables_get_options() -> None:
     with pytest.raises(BadOption) as caught:
         read_options({})
 
@@ -102,34 +102,34 @@ class TestStreaming:
     def read(self, **options: str) -> ReadOptions:
         return read_options(LEAST | options, Reads.STREAM)
 
-    def test_a_stream_starts_at_latest_unless_options_say_otherwise(self) -> None:
+    def test_a_spark_stream_starts_at_latest_unless_options_set_another_start(self) -> None:
         assert self.read().start.everywhere == LATEST
         assert self.read(startingOffsets="Earliest").start.everywhere == EARLIEST
         each = self.read(startingOffsets='{"orders": {"0": -1, "1": 7}}').start.each
         assert each == {TopicPartition("orders", 0): -1, TopicPartition("orders", 1): 7}
 
     @pytest.mark.parametrize("option", [o for o in TABLE if o.reads is Reads.BATCH], ids=lambda o: o.name)
-    def test_an_option_of_batch_reads_is_refused(self, option: Option) -> None:
+    def test_an_option_that_applies_only_to_batch_reads_is_refused_in_a_stream(self, option: Option) -> None:
         with pytest.raises(BadOption, match=f"{option.name} is only for batch reads, and this is a streaming read"):
             self.read(**{option.name: "1"})
 
     @pytest.mark.parametrize("option", [o for o in TABLE if o.reads is Reads.STREAM], ids=lambda o: o.name)
-    def test_an_option_of_streaming_reads_is_refused_in_a_batch_read(self, option: Option) -> None:
+    def test_an_option_that_applies_only_to_streams_is_refused_in_a_batch_read(self, option: Option) -> None:
         assert refusal(**{option.name: "1"}).startswith(f"option {option.name} is only for streaming reads")
 
-    def test_trigger_limits_take_sizes_and_durations_with_units(self) -> None:
+    def test_limits_per_trigger_accept_sizes_and_durations_with_units(self) -> None:
         limits = self.read(
             maxOffsetsPerTrigger="1000", minOffsetsPerTrigger="10", maxTriggerDelay="2m", maxBytesPerTrigger="64m"
         ).trigger
 
         assert limits == (1_000, 64 << 20, 10, 120.0)
 
-    def test_a_minimum_above_the_maximum_is_refused(self) -> None:
+    def test_a_minimum_per_trigger_above_the_maximum_per_trigger_is_refused(self) -> None:
         with pytest.raises(BadOption, match="minOffsetsPerTrigger=11 is more than maxOffsetsPerTrigger=10"):
             self.read(maxOffsetsPerTrigger="10", minOffsetsPerTrigger="11")
 
     @pytest.mark.parametrize("text", ["1x", "-1s", "s", "15 minutes ago", ""])
-    def test_an_invalid_duration_is_refused(self, text: str) -> None:
+    def test_an_invalid_duration_of_a_source_option_is_refused(self, text: str) -> None:
         with pytest.raises(BadOption, match=r"option maxTriggerDelay=.*the value must be a duration"):
             self.read(maxTriggerDelay=text)
 
@@ -144,12 +144,14 @@ LOSS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), LOSS.values(), ids=LOSS)
-def test_fail_on_data_loss_and_on_data_loss_change_the_same_setting(given: dict[str, str], expected: str) -> None:
+def test_the_options_fail_on_data_loss_and_on_data_loss_change_the_same_setting(
+    given: dict[str, str], expected: str
+) -> None:
     assert read_options(LEAST | given).on_data_loss == expected
 
 
 @pytest.mark.parametrize(("loss", "fails"), [("fail", "false"), ("skip", "true"), ("report", "true")])
-def test_contradicting_options_of_data_loss_are_refused(loss: str, fails: str) -> None:
+def test_contradictory_values_of_fail_on_data_loss_and_on_data_loss_are_refused(loss: str, fails: str) -> None:
     assert "contradict each other; remove failOnDataLoss" in refusal(onDataLoss=loss, failOnDataLoss=fails)
 
 
@@ -181,14 +183,16 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), WRONG.values(), ids=WRONG)
-def test_an_invalid_option_value_is_refused_with_option_value_and_remedy(name: str, value: str, expected: str) -> None:
+def test_an_invalid_source_option_value_is_refused_with_option_name_value_and_remedy(
+    name: str, value: str, expected: str
+) -> None:
     message = refusal(**{name: value})
 
     assert expected in message
     assert name in message
 
 
-def test_a_missing_required_option_is_named() -> None:
+def test_the_error_for_a_missing_required_source_option_names_the_option() -> None:
     with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers is missing"):
         read_options({"subscribe": "x"})
     with pytest.raises(BadOption, match=r"subscribe, subscribePattern, assign: none is set"):
@@ -207,19 +211,19 @@ def test_an_invalid_assign_option_is_refused(assigned: str) -> None:
         read_options({"kafka.bootstrap.servers": "a:1", "assign": assigned})
 
 
-def test_partitions_of_the_assign_option_are_sorted() -> None:
+def test_partitions_given_in_the_assign_option_are_sorted() -> None:
     options = read_options({"kafka.bootstrap.servers": "a:1", "assign": '{"b": [1, 0], "a": ["10", 9]}'})
 
     assert options.subscription.partitions == (("a", 9), ("a", 10), ("b", 0), ("b", 1))
 
 
-def test_offset_options_are_sorted_by_partition_number() -> None:
+def test_offsets_given_in_a_source_option_are_sorted_by_partition_number() -> None:
     parsed = parse_offsets("startingOffsets", '{"b": {"10": 1, "9": -2}, "a": {"0": 3}}')
 
     assert list(parsed.items()) == [(("a", 0), 3), (("b", 9), -2), (("b", 10), 1)]
 
 
-def test_one_timestamp_overrides_timestamps_per_partition_and_those_override_offsets() -> None:
+def test_a_global_timestamp_option_overrides_per_partition_timestamps_and_these_override_offsets() -> None:
     times, offsets = '{"orders": {"0": 5}}', '{"orders": {"0": 7}}'
     all_three = {"endingTimestamp": "9", "endingOffsetsByTimestamp": times, "endingOffsets": offsets}
     zero = TopicPartition("orders", 0)

@@ -33,39 +33,39 @@ def planned(world: ScriptedWorld, **given: str) -> dict[str, tuple[int, int]]:
     return {str(r.topic_partition): (r.start, r.end) for r in plan(world, **given)}
 
 
-def test_by_default_a_plan_reads_from_log_start_to_log_end(world: ScriptedWorld) -> None:
+def test_a_batch_read_by_default_is_planned_from_log_start_to_log_end(world: ScriptedWorld) -> None:
     assert planned(world) == {"orders-0": (0, 100), "orders-1": (20, 50)}
 
 
 class TestPartitions:
-    def test_several_topics_are_planned_together(self, world: ScriptedWorld) -> None:
+    def test_a_read_of_several_topics_is_planned_with_the_partitions_of_all(self, world: ScriptedWorld) -> None:
         assert set(planned(world, subscribe="payments,orders")) == {"orders-0", "orders-1", "payments-0"}
 
-    def test_a_subscribe_pattern_matches_anywhere_in_a_name_and_skips_internal_topics(
+    def test_a_subscribe_pattern_matches_parts_of_topic_names_and_skips_internal_topics(
         self, world: ScriptedWorld
     ) -> None:
         assert set(planned(world, subscribePattern="e")) == {"orders-0", "orders-1", "payments-0"}
         assert planned(world, subscribePattern="nothing like it") == {}
 
-    def test_assign_selects_partitions(self, world: ScriptedWorld) -> None:
+    def test_the_assign_option_selects_the_planned_partitions(self, world: ScriptedWorld) -> None:
         assert planned(world, assign='{"orders": [1]}') == {"orders-1": (20, 50)}
 
-    def test_an_unknown_topic_is_refused_with_the_nearest_name(self, world: ScriptedWorld) -> None:
+    def test_planning_a_read_of_an_unknown_topic_fails_with_the_nearest_topic_name(self, world: ScriptedWorld) -> None:
         with pytest.raises(BadOption, match=r"topic order does not exist\. Did you mean orders"):
             plan(world, subscribe="order")
 
-    def test_an_unknown_partition_is_refused(self, world: ScriptedWorld) -> None:
+    def test_planning_a_read_of_an_unknown_partition_fails(self, world: ScriptedWorld) -> None:
         with pytest.raises(BadOption, match="assign has orders-7, which does not exist"):
             plan(world, assign='{"orders": [0, 7]}')
 
-    def test_planning_waits_for_a_topic_just_created(self, world: ScriptedWorld) -> None:
+    def test_planning_a_read_waits_for_a_topic_just_created(self, world: ScriptedWorld) -> None:
         world.cluster.metadata_errors["orders"] = [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
         ]  # fmt: skip
 
         assert len(planned(world)) == 2
 
-    def test_a_topic_error_from_the_broker_is_reported_with_topic_and_code(self, world: ScriptedWorld) -> None:
+    def test_a_topic_error_in_metadata_fails_planning_with_topic_and_error_code(self, world: ScriptedWorld) -> None:
         world.cluster.metadata_errors["orders"] = [ErrorCode.INVALID_TOPIC_EXCEPTION]
 
         with pytest.raises(BadOption, match="refuse to describe topic 'orders': INVALID_TOPIC_EXCEPTION"):
@@ -73,7 +73,7 @@ class TestPartitions:
 
 
 class TestBounds:
-    def test_offsets_per_partition_may_be_earliest_and_latest(self, world: ScriptedWorld) -> None:
+    def test_starting_offsets_per_partition_may_be_earliest_and_latest(self, world: ScriptedWorld) -> None:
         given = {
             "startingOffsets": '{"orders": {"0": 5, "1": -2, "2": 0}}',
             "endingOffsets": '{"orders": {"0": -1, "1": 40, "2": -1}}',
@@ -81,30 +81,32 @@ class TestBounds:
 
         assert planned(world, **given) == {"orders-0": (5, 100), "orders-1": (20, 40)}
 
-    def test_offsets_for_only_some_partitions_are_refused(self, world: ScriptedWorld) -> None:
+    def test_starting_offsets_for_only_some_of_the_partitions_are_refused(self, world: ScriptedWorld) -> None:
         with pytest.raises(
             BadOption, match=r"startingOffsets must have every partition of the read\. Add orders-1, orders-2"
         ):
             plan(world, startingOffsets='{"orders": {"0": 5}}')
 
-    def test_offsets_for_partitions_that_are_not_read_are_refused(self, world: ScriptedWorld) -> None:
+    def test_starting_offsets_for_partitions_that_are_not_read_are_refused(self, world: ScriptedWorld) -> None:
         with pytest.raises(
             BadOption,
             match="endingOffsets has payments-0, which subscribe, subscribePattern or assign does not include",
         ):
             plan(world, assign='{"orders": [0]}', endingOffsets='{"orders": {"0": 5}, "payments": {"0": 1}}')
 
-    def test_planned_timestamps_become_the_offsets_of_list_offsets(self, world: ScriptedWorld) -> None:
+    def test_starting_timestamps_are_resolved_to_offsets_with_list_offsets(self, world: ScriptedWorld) -> None:
         given = {"assign": '{"orders": [0]}'}
 
         assert planned(world, **given, startingTimestamp="500", endingTimestamp="1500") == {"orders-0": (10, 60)}
         each = planned(world, **given, startingOffsetsByTimestamp='{"orders": {"0": 1001}}')
         assert each == {"orders-0": (60, 100)}
 
-    def test_an_end_timestamp_after_all_records_becomes_the_log_end(self, world: ScriptedWorld) -> None:
+    def test_an_ending_timestamp_after_all_records_is_planned_as_the_log_end(self, world: ScriptedWorld) -> None:
         assert planned(world, assign='{"orders": [0]}', endingTimestamp="9999") == {"orders-0": (0, 100)}
 
-    def test_a_start_timestamp_after_all_records_is_refused_or_reads_nothing(self, world: ScriptedWorld) -> None:
+    def test_a_starting_timestamp_after_all_records_fails_or_reads_nothing_as_configured(
+        self, world: ScriptedWorld
+    ) -> None:
         with pytest.raises(BadOption, match=r"orders-1 has no record at or after time 1600.*Strategy to latest"):
             plan(world, assign='{"orders": [0, 1]}', startingTimestamp="1600")
 
@@ -113,13 +115,13 @@ class TestBounds:
             "orders-0": (60, 100)
         }
 
-    def test_read_committed_ends_at_the_last_stable_offset(self, world: ScriptedWorld) -> None:
+    def test_a_read_committed_batch_is_planned_up_to_the_last_stable_offset(self, world: ScriptedWorld) -> None:
         world.cluster.logs[TopicPartition("orders", 0)].last_stable = 70
 
         assert planned(world, kafka__isolation__level="read_committed")["orders-0"] == (0, 70)
         assert planned(world)["orders-0"] == (0, 100)
 
-    def test_an_end_beyond_the_log_is_data_loss(self, world: ScriptedWorld) -> None:
+    def test_an_ending_offset_beyond_the_log_end_is_reported_as_data_loss(self, world: ScriptedWorld) -> None:
         given = {"assign": '{"orders": [1]}', "endingOffsets": '{"orders": {"1": 80}}'}
 
         with pytest.raises(
@@ -129,7 +131,7 @@ class TestBounds:
         with logged("offsets 50 to 79 are lost"):
             assert planned(world, **given, failOnDataLoss="false") == {"orders-1": (20, 50)}
 
-    def test_a_start_beyond_the_log_is_data_loss(self, world: ScriptedWorld) -> None:
+    def test_a_starting_offset_beyond_the_log_end_is_reported_as_data_loss(self, world: ScriptedWorld) -> None:
         given = {"assign": '{"orders": [1]}', "startingOffsets": '{"orders": {"1": 80}}'}
 
         with pytest.raises(
@@ -141,26 +143,26 @@ class TestBounds:
         with logged("orders-1: offsets 50 to 79 are lost"):
             assert planned(world, **given, failOnDataLoss="false") == {}
 
-    def test_a_start_at_the_log_end_reads_nothing(self, world: ScriptedWorld) -> None:
+    def test_a_starting_offset_at_the_log_end_reads_nothing(self, world: ScriptedWorld) -> None:
         assert planned(world, assign='{"orders": [1]}', startingOffsets='{"orders": {"1": 50}}') == {}
 
-    def test_a_start_between_last_stable_offset_and_high_watermark_is_no_data_loss(self, world: ScriptedWorld) -> None:
+    def test_a_start_between_last_stable_offset_and_high_watermark_is_not_data_loss(self, world: ScriptedWorld) -> None:
         world.cluster.logs[TopicPartition("orders", 0)].last_stable = 70
         given = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 90}}'}
 
         assert planned(world, **given, kafka__isolation__level="read_committed") == {}
 
-    def test_an_end_before_the_start_reads_nothing(self, world: ScriptedWorld) -> None:
+    def test_an_ending_offset_before_the_starting_offset_reads_nothing(self, world: ScriptedWorld) -> None:
         given = {"startingOffsets": '{"orders": {"0": 50}}', "endingOffsets": '{"orders": {"0": 40}}'}
 
         assert planned(world, assign='{"orders": [0]}', **given) == {}
 
 
 class TestTopicIds:
-    def test_a_planned_range_has_the_topic_id(self, world: ScriptedWorld) -> None:
+    def test_a_planned_offset_range_carries_the_topic_id(self, world: ScriptedWorld) -> None:
         assert {r.topic_id for r in plan(world)} == {world.cluster.topic_id("orders")}
 
-    def test_a_topic_recreated_while_it_is_planned_is_not_read_by_its_new_id(self, world: ScriptedWorld) -> None:
+    def test_a_topic_recreated_during_planning_is_not_read_by_its_new_topic_id(self, world: ScriptedWorld) -> None:
         planned_id = world.cluster.topic_id("orders")
 
         def recreate(broker: int, request: object) -> None:
@@ -171,20 +173,20 @@ class TestTopicIds:
 
         assert {r.topic_id for r in plan(world, assign='{"orders": [0]}')} == {planned_id}
 
-    def test_a_topic_deleted_while_it_is_planned_is_data_loss(self, world: ScriptedWorld) -> None:
+    def test_a_topic_deleted_during_planning_is_reported_as_data_loss(self, world: ScriptedWorld) -> None:
         delete_when_planned(world)
 
         with pytest.raises(DataLoss, match=r"topic orders does not exist.*set the option onDataLoss to skip"):
             plan(world, subscribe="orders,payments")
         assert world.now < 5
 
-    def test_a_topic_deleted_while_it_is_planned_is_skipped_if_loss_is_allowed(self, world: ScriptedWorld) -> None:
+    def test_a_topic_deleted_during_planning_is_skipped_if_data_loss_is_allowed(self, world: ScriptedWorld) -> None:
         delete_when_planned(world)
 
         with logged("topic orders does not exist"):
             assert planned(world, subscribe="orders,payments", failOnDataLoss="false") == {"payments-0": (0, 10)}
 
-    def test_only_the_partitions_of_a_deleted_topic_are_reported_as_lost(self, world: ScriptedWorld) -> None:
+    def test_planning_reports_only_the_partitions_of_a_deleted_topic_as_lost(self, world: ScriptedWorld) -> None:
         delete_when_planned(world)
 
         with read_client(world, options(subscribe="orders,payments", onDataLoss="report")) as brokers:
@@ -205,14 +207,14 @@ def delete_when_planned(world: ScriptedWorld) -> None:
 
 
 class TestBrokers:
-    def test_the_second_bootstrap_server_is_used_if_the_first_is_down(self, world: ScriptedWorld) -> None:
+    def test_planning_uses_the_second_bootstrap_server_if_the_first_is_down(self, world: ScriptedWorld) -> None:
         world.down.add(1)
         for scripted_log in world.cluster.logs.values():
             scripted_log.leader = 2
 
         assert len(planned(world)) == 2
 
-    def test_planning_waits_until_a_partition_has_a_leader(self, world: ScriptedWorld) -> None:
+    def test_planning_a_read_waits_until_each_partition_has_a_leader(self, world: ScriptedWorld) -> None:
         world.down.add(1)
 
         def elect(broker: int, request: object) -> None:
@@ -224,7 +226,7 @@ class TestBrokers:
 
         assert planned(world) == {"orders-0": (0, 100), "orders-1": (20, 50)}
 
-    def test_unreachable_brokers_fail_planning_after_the_timeout(self, world: ScriptedWorld) -> None:
+    def test_unreachable_brokers_fail_planning_of_a_read_after_the_timeout(self, world: ScriptedWorld) -> None:
         world.down |= {1, 2}
 
         with pytest.raises(
@@ -232,7 +234,9 @@ class TestBrokers:
         ):
             plan(world)
 
-    def test_list_offsets_is_retried_after_a_lost_connection_or_a_moved_leader(self, world: ScriptedWorld) -> None:
+    def test_planning_retries_list_offsets_after_a_lost_connection_or_a_leader_change(
+        self, world: ScriptedWorld
+    ) -> None:
         seen: list[int] = []
 
         def leave(broker: int, request: object) -> None:
@@ -246,7 +250,7 @@ class TestBrokers:
 
         assert len(planned(world)) == 2
 
-    def test_a_list_offsets_error_that_is_not_retriable_fails_planning(self, world: ScriptedWorld) -> None:
+    def test_a_non_retriable_list_offsets_error_fails_planning_of_a_read(self, world: ScriptedWorld) -> None:
         world.cluster.errors[TopicPartition("orders", 1)] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
         with pytest.raises(
@@ -254,7 +258,7 @@ class TestBrokers:
         ):
             plan(world)
 
-    def test_a_partition_that_stays_without_a_leader_fails_planning(self, world: ScriptedWorld) -> None:
+    def test_a_partition_that_stays_without_a_leader_fails_planning_of_a_read(self, world: ScriptedWorld) -> None:
         world.cluster.logs[TopicPartition("orders", 1)].leader = -1
 
         with pytest.raises(Unreachable, match=r"ListOffsets: .*orders-1 has no leader"):

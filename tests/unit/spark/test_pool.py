@@ -39,7 +39,9 @@ def rows(world: ScriptedWorld, pool: ClientPool, task: TaskRanges, **given: str)
     return sum(b.num_rows for b in read_task(world, job(("offset",), given), task, pool))
 
 
-def test_a_second_task_reuses_the_connections_and_metadata_of_the_first(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_second_spark_task_reuses_the_connections_and_metadata_of_the_first_task(
+    world: ScriptedWorld, pool: ClientPool
+) -> None:
     task = planned(world, pool)
     world.cluster.requests.clear()
 
@@ -48,14 +50,14 @@ def test_a_second_task_reuses_the_connections_and_metadata_of_the_first(world: S
     assert len(world.connections) == 1
 
 
-def test_a_read_with_other_options_opens_its_own_connection(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_spark_read_with_other_options_opens_its_own_connection(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
 
     assert rows(world, pool, task, kafka__client__id="another") == 100
     assert len(world.connections) == 2
 
 
-def test_a_client_idle_beyond_the_limit_is_closed(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_pooled_client_idle_beyond_the_time_limit_is_closed(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
     world.now += MAX_IDLE_S + 1
 
@@ -63,7 +65,7 @@ def test_a_client_idle_beyond_the_limit_is_closed(world: ScriptedWorld, pool: Cl
     assert [c.closed for c in world.connections] == [True, False]
 
 
-def test_a_pooled_connection_that_the_broker_closed_is_opened_again(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_pooled_connection_closed_by_the_broker_is_opened_again(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
     world.connections[0].closed = True
 
@@ -72,7 +74,9 @@ def test_a_pooled_connection_that_the_broker_closed_is_opened_again(world: Scrip
     assert world.now == 0
 
 
-def test_a_read_that_fails_closes_its_client(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_failed_spark_read_closes_its_client_instead_of_returning_the_client_to_the_pool(
+    world: ScriptedWorld, pool: ClientPool
+) -> None:
     task = planned(world, pool)
     world.cluster.logs[ORDERS].start = 50
 
@@ -94,7 +98,7 @@ def test_an_abandoned_read_returns_no_connection_with_a_fetch_in_flight_to_the_p
     assert rows(world, pool, task) == 100
 
 
-def test_concurrent_reads_use_separate_clients(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_concurrent_spark_reads_use_separate_pooled_clients(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
     first = read_task(world, job(("offset",), {}), task, pool)
     count = next(first).num_rows
@@ -104,7 +108,9 @@ def test_concurrent_reads_use_separate_clients(world: ScriptedWorld, pool: Clien
     assert len(world.connections) == 2
 
 
-def test_a_topic_recreated_between_two_tasks_is_data_loss(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_topic_recreated_between_two_spark_tasks_is_reported_as_data_loss(
+    world: ScriptedWorld, pool: ClientPool
+) -> None:
     old = planned(world, pool)
     world.cluster.recreate_topic("orders", log(0, 100))
 
@@ -113,7 +119,7 @@ def test_a_topic_recreated_between_two_tasks_is_data_loss(world: ScriptedWorld, 
     assert rows(world, pool, planned(world, pool)) == 100
 
 
-def test_a_topic_missing_in_an_earlier_task_is_looked_up_again_by_the_next(
+def test_a_topic_missing_in_an_earlier_task_is_looked_up_again_by_the_next_task(
     world: ScriptedWorld, pool: ClientPool
 ) -> None:
     old = planned(world, pool)
@@ -127,7 +133,7 @@ def test_a_topic_missing_in_an_earlier_task_is_looked_up_again_by_the_next(
     assert rows(world, pool, old) == 100
 
 
-def test_the_topic_id_is_checked_again_for_each_task_on_a_leader_that_fetches_by_name(
+def test_each_task_checks_the_topic_id_again_on_a_leader_that_fetches_by_name(
     world: ScriptedWorld, pool: ClientPool
 ) -> None:
     world.cluster.offered[ApiKey.FETCH] = (0, 12)
@@ -140,7 +146,7 @@ def test_the_topic_id_is_checked_again_for_each_task_on_a_leader_that_fetches_by
         rows(world, pool, task)
 
 
-def test_the_number_of_idle_clients_is_bounded(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_the_number_of_idle_pooled_clients_is_bounded(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
     for number in range(MAX_IDLE_CLIENTS + 2):
         rows(world, pool, task, kafka__client__id=f"client {number}")

@@ -31,7 +31,7 @@ sizes = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 500), st.floats
 
 
 @given(sizes, st.integers(1, 20))
-def test_every_offset_is_in_exactly_one_task_and_tasks_have_equal_bytes_up_to_one_offset(
+def test_spark_tasks_cover_every_offset_exactly_once_with_equal_bytes(
     given_sizes: list[tuple[int, int, float]], tasks: int
 ) -> None:
     ranges = [offset_range(i, start, start + size) for i, (start, size, _) in enumerate(given_sizes)]
@@ -47,7 +47,7 @@ def test_every_offset_is_in_exactly_one_task_and_tasks_have_equal_bytes_up_to_on
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=8), st.integers(1, 20))
-def test_tasks_of_equal_records_differ_by_one_offset_at_most(counts: list[int], tasks: int) -> None:
+def test_spark_tasks_over_records_of_equal_size_differ_by_at_most_one_offset(counts: list[int], tasks: int) -> None:
     ranges = [offset_range(i, 0, count) for i, count in enumerate(counts)]
 
     packed = pack(ranges, [1.0] * len(ranges), tasks)
@@ -57,7 +57,7 @@ def test_tasks_of_equal_records_differ_by_one_offset_at_most(counts: list[int], 
     assert not loads or max(loads) - min(loads) <= 1
 
 
-def test_small_ranges_share_a_task_and_a_large_one_is_cut() -> None:
+def test_small_offset_ranges_share_a_task_and_a_large_range_is_split() -> None:
     packed = pack([offset_range(0, 0, 10), offset_range(1, 5, 15), offset_range(2, 0, 40)], [1.0] * 3, 3)
 
     assert packed == [
@@ -67,7 +67,7 @@ def test_small_ranges_share_a_task_and_a_large_one_is_cut() -> None:
     ]
 
 
-def test_a_partition_of_large_records_gets_more_tasks_than_one_of_small_records() -> None:
+def test_a_partition_of_large_records_gets_more_tasks_than_a_partition_of_small_records() -> None:
     packed = pack([offset_range(0, 0, 900), offset_range(1, 0, 100)], [1.0, 21.0], 3)
 
     assert packed == [
@@ -93,14 +93,16 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("total", "weight", "limits", "expected"), COUNTS.values(), ids=COUNTS)
-def test_task_count_follows_offsets_bytes_processors_and_options(
+def test_the_number_of_spark_tasks_depends_on_offsets_bytes_processors_and_options(
     total: int, weight: float, limits: TaskLimits, expected: int
 ) -> None:
     assert task_count([OffsetRange(ORDERS, 0, total)], [weight], limits) == expected
 
 
 @given(sizes, st.integers(1, 300))
-def test_no_task_exceeds_the_maximum_of_records(given_sizes: list[tuple[int, int, float]], limit: int) -> None:
+def test_no_spark_task_exceeds_its_maximum_number_of_records(
+    given_sizes: list[tuple[int, int, float]], limit: int
+) -> None:
     ranges = [offset_range(i, start, start + size) for i, (start, size, _) in enumerate(given_sizes)]
     weights = {r.topic_partition: given_sizes[i][2] for i, r in enumerate(ranges)}
 

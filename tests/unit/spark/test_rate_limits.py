@@ -17,27 +17,27 @@ def limits(
     return TriggerLimits(max_offsets, max_bytes, min_offsets, 60.0)
 
 
-def test_without_limits_a_batch_ends_where_the_logs_end() -> None:
+def test_a_micro_batch_without_limits_ends_at_the_log_ends() -> None:
     assert limit_offsets({P0: 3}, {P0: 99}, limits(), {}) == {P0: 99}
 
 
-def test_rows_are_shared_in_proportion_to_what_each_partition_has() -> None:
+def test_max_offsets_per_trigger_are_shared_in_proportion_to_each_partitions_backlog() -> None:
     ends = limit_offsets({P0: 0, P1: 100, P2: 7}, {P0: 300, P1: 400, P2: 7}, limits(60), {})
 
     assert ends == {P0: 30, P1: 130, P2: 7}
 
 
-def test_each_partition_with_records_gets_at_least_one() -> None:
+def test_each_partition_with_records_gets_at_least_one_offset_of_a_limited_batch() -> None:
     assert limit_offsets({P0: 0, P1: 0}, {P0: 10_000, P1: 1}, limits(10), {}) == {P0: 9, P1: 1}
 
 
-def test_bytes_are_shared_by_the_average_size_of_records() -> None:
+def test_max_bytes_per_trigger_are_converted_to_offsets_by_average_record_size() -> None:
     ends = limit_offsets({P0: 0, P1: 0}, {P0: 1_000, P1: 1_000}, limits(max_bytes=55_000), {P0: 100.0, P1: 1_000.0})
 
     assert ends == {P0: 50, P1: 50}
 
 
-def test_both_limits_hold() -> None:
+def test_a_micro_batch_respects_both_the_offset_limit_and_the_byte_limit() -> None:
     assert limit_offsets({P0: 0}, {P0: 1_000}, limits(500, 10_000), {P0: 100.0}) == {P0: 100}
     assert limit_offsets({P0: 0}, {P0: 1_000}, limits(50, 10_000), {P0: 100.0}) == {P0: 50}
 
@@ -46,7 +46,7 @@ offsets = st.dictionaries(st.sampled_from([P0, P1, P2]), st.tuples(st.integers(0
 
 
 @given(offsets, st.integers(1, 600))
-def test_a_limited_batch_advances_every_partition_and_stays_within_the_limit(
+def test_a_limited_micro_batch_advances_every_partition_and_stays_within_the_limit(
     given_offsets: dict[TopicPartition, tuple[int, int]], most: int
 ) -> None:
     begins = {p: begin for p, (begin, _) in given_offsets.items()}
@@ -68,7 +68,7 @@ DUE = {
 
 
 @pytest.mark.parametrize(("least", "available", "waited_s", "due"), DUE.values(), ids=DUE)
-def test_a_batch_is_due_with_enough_rows_or_after_the_longest_wait(
+def test_a_micro_batch_begins_with_enough_rows_or_after_the_maximum_delay(
     least: int | None, available: int, waited_s: float | None, due: bool
 ) -> None:
     assert is_enough({P0: 5}, {P0: 5 + available}, limits(min_offsets=least), waited_s) is due

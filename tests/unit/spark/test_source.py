@@ -17,11 +17,11 @@ OPTIONS = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "orders"}
 SPARKS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
-def test_spark_registers_the_source_by_its_package() -> None:
+def test_spark_finds_the_source_named_klamm_by_its_package() -> None:
     assert pyspark_klamm.DefaultSource.name() == "klamm"
 
 
-def test_the_schema_has_the_columns_of_sparks_kafka_source() -> None:
+def test_the_sources_schema_has_the_columns_of_sparks_kafka_source() -> None:
     assert schema_of() == SPARKS
     assert schema_of(includeHeaders="true") == [*SPARKS, "headers"]
     assert schema_of(onDataLoss="report") == [*SPARKS, "dataLoss"]
@@ -37,7 +37,7 @@ def schema_of(**options: str) -> list[str]:
 JSON = {"valueFormat": "json", "valueSchema": "id BIGINT, user STRUCT<name STRING>"}
 
 
-def test_decoded_values_have_the_type_that_the_options_say() -> None:
+def test_the_value_column_has_the_type_given_by_the_value_format_options() -> None:
     json = KlammSource(OPTIONS | JSON | {"onDecodeError": "report"}).schema()
     string = KlammSource(OPTIONS | {"valueFormat": "string"}).schema()
 
@@ -48,12 +48,12 @@ def test_decoded_values_have_the_type_that_the_options_say() -> None:
     assert "value STRING" in string
 
 
-def test_json_without_a_schema_is_refused() -> None:
+def test_value_format_json_without_a_schema_is_refused() -> None:
     with pytest.raises(BadOption, match="valueSchema is missing for valueFormat json"):
         KlammSource(OPTIONS | {"valueFormat": "json"}).schema()
 
 
-def test_a_type_that_json_is_not_decoded_to_is_refused_by_its_path() -> None:
+def test_a_value_schema_with_a_type_unsupported_in_json_is_refused_naming_the_field() -> None:
     inner = StructType([StructField("raw", ArrayType(BinaryType()))])
     schema = StructType([StructField("value", StructType([StructField("in", inner)]))])
 
@@ -61,33 +61,33 @@ def test_a_type_that_json_is_not_decoded_to_is_refused_by_its_path() -> None:
         columns_of(schema, ValueOptions("json", None, OnDecodeError()))
 
 
-def test_arrow_and_spark_types_are_equal() -> None:
+def test_the_arrow_schema_of_the_source_equals_its_spark_schema() -> None:
     schema = KlammSource(OPTIONS | {"includeHeaders": "true", "onDataLoss": "report"}).schema()
 
     assert isinstance(schema, StructType)
     assert to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(tuple(schema.names)))
 
 
-def test_an_invalid_option_is_refused_before_any_read() -> None:
+def test_an_invalid_source_option_is_refused_before_any_read() -> None:
     with pytest.raises(BadOption, match="option subscribes does not exist"):
         KlammSource(OPTIONS | {"subscribes": "x"})
 
 
-def test_a_user_schema_selects_and_orders_columns() -> None:
+def test_a_user_schema_selects_and_orders_the_columns_of_the_source() -> None:
     chosen = StructType([StructField("value", BinaryType()), HEADERS, StructField("offset", LongType())])
 
     assert columns_of(chosen).names == ("value", "headers", "offset")
 
 
 @pytest.mark.parametrize(("name", "kind"), [("id", LongType()), ("value", StringType())])
-def test_an_unknown_column_is_refused_with_the_list_of_columns(name: str, kind: DataType) -> None:
+def test_an_unknown_column_in_a_user_schema_is_refused_with_the_known_columns(name: str, kind: DataType) -> None:
     with pytest.raises(
         BadOption, match=rf"the schema has the column {name} .*.* Use some of: key binary, value binary, topic"
     ):
         columns_of(StructType([StructField(name, kind)]))
 
 
-def test_an_input_partition_that_klamm_did_not_plan_reads_nothing() -> None:
+def test_reading_an_input_partition_that_klamm_did_not_plan_returns_no_rows() -> None:
     source = KlammSource(OPTIONS)
 
     schema = StructType([StructField("offset", LongType())])

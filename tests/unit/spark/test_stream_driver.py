@@ -84,7 +84,7 @@ def offsets(partition: int, start: int, end: int) -> list[tuple[int, int]]:
 
 
 class TestWhereItBegins:
-    def test_a_new_query_begins_at_latest_and_reads_what_comes(self, world: ScriptedWorld) -> None:
+    def test_a_new_streaming_query_begins_at_latest_and_reads_later_records(self, world: ScriptedWorld) -> None:
         query = Query(world)
 
         assert query.run() == []
@@ -92,10 +92,14 @@ class TestWhereItBegins:
         assert query.run() == offsets(0, 20, 23)
         assert query.run() is None
 
-    def test_starting_offsets_earliest_reads_each_log_from_its_start(self, world: ScriptedWorld) -> None:
+    def test_a_streaming_query_with_starting_offsets_earliest_reads_each_log_from_its_start(
+        self, world: ScriptedWorld
+    ) -> None:
         assert Query(world, startingOffsets="earliest").run() == [*offsets(0, 0, 20), *offsets(1, 5, 10)]
 
-    def test_a_crash_in_batch_0_skips_nothing_that_came_after_the_start(self, world: ScriptedWorld) -> None:
+    def test_a_streaming_query_that_crashes_in_batch_0_skips_no_record_produced_after_its_start(
+        self, world: ScriptedWorld
+    ) -> None:
         query = Query(world)
         query.driver.initial()
         append(world, 3)
@@ -107,7 +111,7 @@ class TestWhereItBegins:
         assert query.run() == offsets(0, 20, 23)
         assert query.run() == offsets(0, 23, 27)
 
-    def test_a_query_without_records_stores_its_beginning_at_once(self, world: ScriptedWorld) -> None:
+    def test_a_streaming_query_without_records_stores_its_starting_offsets_at_once(self, world: ScriptedWorld) -> None:
         query = Query(world)
         assert query.run() == []
         query.restart()
@@ -115,7 +119,9 @@ class TestWhereItBegins:
 
         assert query.run() == offsets(0, 20, 22)
 
-    def test_a_query_that_waits_for_a_minimum_stores_its_beginning_too(self, world: ScriptedWorld) -> None:
+    def test_a_streaming_query_that_waits_for_a_minimum_batch_stores_its_starting_offsets(
+        self, world: ScriptedWorld
+    ) -> None:
         query = Query(world, minOffsetsPerTrigger="100", startingOffsets='{"orders": {"0": 18, "1": -1}}')
         query.driver._last_batch_s = world.now  # not the first batch of this run
 
@@ -123,7 +129,7 @@ class TestWhereItBegins:
         query.restart()
         assert query.run() == offsets(0, 18, 20)
 
-    def test_a_start_beyond_the_log_end_is_data_loss(self, world: ScriptedWorld) -> None:
+    def test_a_stream_whose_starting_offset_is_beyond_the_log_end_reports_data_loss(self, world: ScriptedWorld) -> None:
         given = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 30}}'}
         with pytest.raises(DataLoss, match="orders-0: offsets 20 to 29 are lost: option startingOffsets says 30"):
             Query(world, **given).run()
@@ -133,7 +139,9 @@ class TestWhereItBegins:
         append(world, 1)
         assert query.run() == offsets(0, 20, 21)
 
-    def test_a_start_by_time_follows_the_strategy(self, world: ScriptedWorld) -> None:
+    def test_a_stream_starting_after_all_records_follows_the_starting_offsets_by_timestamp_strategy(
+        self, world: ScriptedWorld
+    ) -> None:
         world.cluster.logs[ORDERS].times = {1_000: 7}
         given = {"assign": '{"orders": [0]}', "startingTimestamp": "999"}
         assert Query(world, **given).run() == offsets(0, 7, 20)
@@ -142,7 +150,7 @@ class TestWhereItBegins:
             Query(world, **given).run()
         assert Query(world, **given, startingOffsetsByTimestampStrategy="latest").run() == []
 
-    def test_a_checkpoint_of_another_cluster_is_refused(self, world: ScriptedWorld) -> None:
+    def test_a_streaming_query_refuses_a_checkpoint_of_another_cluster(self, world: ScriptedWorld) -> None:
         query = Query(world)
         query.run()
         world.cluster.cluster_id = "another"
@@ -154,26 +162,28 @@ class TestWhereItBegins:
 
 
 class TestLimits:
-    def test_rows_per_trigger_are_limited(self, world: ScriptedWorld) -> None:
+    def test_max_offsets_per_trigger_limits_the_rows_of_each_micro_batch(self, world: ScriptedWorld) -> None:
         query = Query(world, startingOffsets="earliest", maxOffsetsPerTrigger="10")
         found = [query.run() for _ in range(4)]
 
         assert found[:2] == [[*offsets(0, 0, 8), *offsets(1, 5, 7)], [*offsets(0, 8, 16), *offsets(1, 7, 9)]]
         assert found[2:] == [[*offsets(0, 16, 20), *offsets(1, 9, 10)], None]
 
-    def test_a_trigger_that_wants_everything_ignores_the_limits(self, world: ScriptedWorld) -> None:
+    def test_a_micro_batch_that_must_read_everything_ignores_the_limits_per_trigger(self, world: ScriptedWorld) -> None:
         query = Query(world, startingOffsets="earliest", maxOffsetsPerTrigger="10")
 
         assert len(query.run(unlimited=True) or ()) == 25
 
-    def test_bytes_per_trigger_are_limited_by_the_size_that_brokers_tell(self) -> None:
+    def test_max_bytes_per_trigger_limits_micro_batches_by_log_sizes_from_the_brokers(self) -> None:
         world = scripted(orders_0=log(0, 40_000, per_batch=4_000))
         size = world.cluster.logs[ORDERS].size
         query = Query(world, startingOffsets="earliest", maxBytesPerTrigger=str(size // 4))
 
         assert [len(query.run() or ()) for _ in range(2)] == [10_000, 10_000]
 
-    def test_a_minimum_waits_until_the_longest_delay_is_over(self, world: ScriptedWorld) -> None:
+    def test_min_offsets_per_trigger_delays_a_micro_batch_at_most_for_the_maximum_delay(
+        self, world: ScriptedWorld
+    ) -> None:
         query = Query(world, minOffsetsPerTrigger="5", maxTriggerDelay="60s")
         assert query.run() == []
         append(world, 3)
@@ -187,7 +197,7 @@ class TestLimits:
 
 
 class TestAvailableNow:
-    def test_it_ends_under_a_live_producer(self, world: ScriptedWorld) -> None:
+    def test_a_query_with_trigger_available_now_ends_while_a_producer_keeps_writing(self, world: ScriptedWorld) -> None:
         query = Query(world, startingOffsets="earliest", maxOffsetsPerTrigger="9")
         query.driver.fix_end()
         found = []
@@ -200,7 +210,7 @@ class TestAvailableNow:
         query.driver.fix_end()
         assert len(query.run(unlimited=True) or ()) > 50
 
-    def test_a_partition_added_meanwhile_waits_for_the_next_run(self, world: ScriptedWorld) -> None:
+    def test_a_partition_added_during_trigger_available_now_is_read_by_the_next_run(self, world: ScriptedWorld) -> None:
         query = Query(world)
         query.driver.initial()
         query.driver.fix_end()
@@ -211,7 +221,9 @@ class TestAvailableNow:
         query.driver.fix_end()
         assert query.run() == offsets(2, 0, 4)
 
-    def test_a_partition_that_was_not_there_when_the_end_was_fixed_is_no_data_loss(self, world: ScriptedWorld) -> None:
+    def test_a_topic_missing_in_metadata_when_trigger_available_now_begins_is_not_data_loss(
+        self, world: ScriptedWorld
+    ) -> None:
         query = Query(world)
         query.run()
         append(world, 3)
@@ -221,7 +233,7 @@ class TestAvailableNow:
 
         assert query.run() is None
 
-    def test_a_minimum_does_not_keep_it_waiting(self, world: ScriptedWorld) -> None:
+    def test_trigger_available_now_does_not_wait_for_min_offsets_per_trigger(self, world: ScriptedWorld) -> None:
         query = Query(world, minOffsetsPerTrigger="1000", startingOffsets="earliest", maxOffsetsPerTrigger="2000")
         query.driver.fix_end()
         query.driver._last_batch_s = world.now
@@ -230,14 +242,14 @@ class TestAvailableNow:
 
 
 class TestChanges:
-    def test_a_new_partition_is_read_from_its_beginning(self, world: ScriptedWorld) -> None:
+    def test_a_streaming_query_reads_a_new_partition_from_its_beginning(self, world: ScriptedWorld) -> None:
         query = Query(world)
         query.run()
         world.cluster.logs[TopicPartition("orders", 2)] = log(0, 4)
 
         assert query.run() == offsets(2, 0, 4)
 
-    def test_a_replayed_batch_has_the_new_partition_where_it_began(self, world: ScriptedWorld) -> None:
+    def test_a_replayed_micro_batch_reads_a_new_partition_from_the_same_offset(self, world: ScriptedWorld) -> None:
         query = Query(world)
         query.run()
         world.cluster.logs[TopicPartition("orders", 2)] = log(0, 4)
@@ -246,7 +258,9 @@ class TestChanges:
 
         assert query.run() == offsets(2, 0, 4)
 
-    def test_a_new_partition_whose_beginning_was_deleted_is_data_loss(self, world: ScriptedWorld) -> None:
+    def test_a_new_partition_whose_first_records_were_deleted_is_reported_as_data_loss(
+        self, world: ScriptedWorld
+    ) -> None:
         query = Query(world)
         query.run()
         world.cluster.logs[TopicPartition("orders", 2)] = log(3, 6)
@@ -254,14 +268,14 @@ class TestChanges:
         with pytest.raises(DataLoss, match="orders-2: offsets 0 to 2 are lost: retention"):
             query.run()
 
-    def test_a_new_topic_of_a_pattern_begins_wherever_it_begins(self, world: ScriptedWorld) -> None:
+    def test_a_new_topic_matching_the_subscribe_pattern_is_read_from_its_log_start(self, world: ScriptedWorld) -> None:
         query = Query(world, subscribePattern="^orders")
         query.run()
         world.cluster.logs[TopicPartition("orders.eu", 0)] = log(3, 6)
 
         assert query.run() == offsets(0, 3, 6)
 
-    def test_retention_that_overtakes_the_query_is_data_loss_named_by_offset(self, world: ScriptedWorld) -> None:
+    def test_records_deleted_by_retention_before_the_query_read_them_are_data_loss(self, world: ScriptedWorld) -> None:
         query = Query(world)
         query.run()
         world.cluster.logs[ORDERS] = log(30, 40)
@@ -269,7 +283,7 @@ class TestChanges:
         with pytest.raises(DataLoss, match="orders-0: offsets 20 to 29 are lost: retention"):
             query.run()
 
-    def test_report_makes_one_row_of_each_lost_range_and_reads_on(self, world: ScriptedWorld) -> None:
+    def test_on_data_loss_report_adds_a_row_per_lost_range_and_the_query_continues(self, world: ScriptedWorld) -> None:
         query = Query(world, onDataLoss="report")
         query.run()
         world.cluster.logs[ORDERS] = log(30, 40)
@@ -281,7 +295,9 @@ class TestChanges:
         assert sorted(r["offset"] for r in rows if not r["dataLoss"]) == list(range(30, 40))
         assert query.rows() == rows
 
-    def test_a_topic_created_again_is_data_loss_and_then_read_from_its_beginning(self, world: ScriptedWorld) -> None:
+    def test_a_streaming_query_reports_a_recreated_topic_as_data_loss_and_reads_from_its_start(
+        self, world: ScriptedWorld
+    ) -> None:
         strict, lenient = Query(world), Query(world, onDataLoss="report")
         strict.run()
         lenient.run()
@@ -297,7 +313,9 @@ class TestChanges:
         assert lost == [(0, 20, None), (1, 10, None)]
         assert [r["offset"] for r in rows if not r["dataLoss"]] == [0, 1, 2]
 
-    def test_a_deleted_topic_is_data_loss_within_five_seconds(self, world: ScriptedWorld) -> None:
+    def test_a_streaming_query_reports_a_deleted_topic_as_data_loss_within_five_seconds(
+        self, world: ScriptedWorld
+    ) -> None:
         query = Query(world)
         query.run()
         world.cluster.delete_topic("orders")
@@ -307,7 +325,7 @@ class TestChanges:
             query.run()
         assert world.now - begin < 5
 
-    def test_a_broker_that_just_started_and_does_not_know_the_topic_is_no_data_loss(self, world: ScriptedWorld) -> None:
+    def test_a_started_broker_that_does_not_know_the_topic_yet_is_not_data_loss(self, world: ScriptedWorld) -> None:
         query = Query(world)
         query.run()
         append(world, 2)
@@ -315,7 +333,9 @@ class TestChanges:
 
         assert query.run() == offsets(0, 20, 22)
 
-    def test_a_high_watermark_that_lags_for_a_moment_is_no_truncation(self, world: ScriptedWorld) -> None:
+    def test_a_high_watermark_that_lags_for_a_short_time_is_not_reported_as_truncation(
+        self, world: ScriptedWorld
+    ) -> None:
         query = Query(world)
         query.run()
         ahead = world.cluster.logs[ORDERS]
@@ -327,7 +347,9 @@ class TestChanges:
         append(world, 1)
         assert query.run() == offsets(0, 20, 21)
 
-    def test_a_log_that_stays_shorter_was_truncated(self, world: ScriptedWorld) -> None:
+    def test_a_log_that_stays_shorter_than_the_query_position_is_reported_as_data_loss(
+        self, world: ScriptedWorld
+    ) -> None:
         query = Query(world)
         query.run()
         world.cluster.logs[ORDERS] = log(0, 15)
@@ -337,7 +359,9 @@ class TestChanges:
         with pytest.raises(DataLoss, match="orders-0: offsets 15 to 19 are lost: the log now ends at offset 15"):
             query.run()
 
-    def test_data_loss_names_a_topic_of_the_checkpoint_that_subscribe_now_excludes(self, world: ScriptedWorld) -> None:
+    def test_data_loss_is_reported_for_a_checkpointed_topic_that_subscribe_no_longer_includes(
+        self, world: ScriptedWorld
+    ) -> None:
         world.cluster.logs[TopicPartition("payments", 0)] = log(0, 5)
         query = Query(world, subscribe="orders,payments")
         query.run()
@@ -347,13 +371,15 @@ class TestChanges:
         with pytest.raises(DataLoss, match=r"payments-0: offsets from 5 on are lost: .*the options exclude it now"):
             query.run()
 
-    def test_read_committed_ends_at_the_last_stable_offset(self, world: ScriptedWorld) -> None:
+    def test_a_read_committed_streaming_query_ends_at_the_last_stable_offset(self, world: ScriptedWorld) -> None:
         query = Query(world, startingOffsets="earliest", kafka__isolation__level="read_committed")
         world.cluster.logs[ORDERS].last_stable = 12
 
         assert query.run() == [*offsets(0, 0, 12), *offsets(1, 5, 10)]
 
-    def test_the_latest_offsets_are_reported_without_limits(self, world: ScriptedWorld) -> None:
+    def test_a_streaming_query_reports_the_latest_offsets_of_the_logs_without_trigger_limits(
+        self, world: ScriptedWorld
+    ) -> None:
         query = Query(world, startingOffsets="earliest", maxOffsetsPerTrigger="2")
         query.run()
 

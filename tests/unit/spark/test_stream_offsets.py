@@ -31,7 +31,7 @@ def planned(start: StreamOffset, end: StreamOffset) -> list[tuple[str, int, int]
     return [(str(r.topic_partition), r.start, r.end) for r in plan_micro_batch(start, end).ranges]
 
 
-def test_the_text_is_sorted_by_topic_and_by_the_number_of_the_partition() -> None:
+def test_stream_offsets_are_serialized_sorted_by_topic_and_partition_number() -> None:
     mixed = {p(10): 3, p(2): 4, p(0, "a.b"): 1}
     text = json.dumps(to_json(offset(mixed)))
 
@@ -43,38 +43,38 @@ def test_the_text_is_sorted_by_topic_and_by_the_number_of_the_partition() -> Non
 
 
 @pytest.mark.parametrize("initial", [True, False])
-def test_an_offset_survives_the_checkpoint(initial: bool) -> None:
+def test_a_stream_offset_is_unchanged_after_writing_and_reading_the_checkpoint(initial: bool) -> None:
     stored = offset({p(0): 5, p(1): 6}, {p(1): 2}, initial=initial)
 
     assert from_json(json.loads(json.dumps(to_json(stored)))) == stored
 
 
 @pytest.mark.parametrize("text", ['{"orders": {"0": 5}}', '{"version": 2}', '{"version": 1, "topics": 7}', "[]"])
-def test_an_offset_of_another_format_is_refused_with_the_remedy(text: str) -> None:
+def test_a_checkpointed_stream_offset_of_another_format_is_refused_with_a_remedy(text: str) -> None:
     with pytest.raises(BadOption, match="another checkpointLocation"):
         from_json(json.loads(text))
 
 
-def test_batch_0_begins_where_the_query_first_began_whatever_a_restart_resolves() -> None:
+def test_batch_0_of_a_restarted_stream_begins_at_the_originally_stored_offsets() -> None:
     end = offset({p(0): 50, p(1): 7}, first={p(0): 40, p(1): 7})
 
     assert planned(offset({p(0): 45, p(1): 90}, initial=True), end) == [("orders-0", 40, 50)]
 
 
-def test_a_new_partition_is_read_from_the_first_offset_that_its_batch_records() -> None:
+def test_a_new_partition_is_read_from_the_first_offset_stored_with_its_batch() -> None:
     assert planned(offset({p(0): 10}), offset({p(0): 12, p(1): 9}, first={p(1): 4})) == [
         ("orders-0", 10, 12),
         ("orders-1", 4, 9),
     ]
 
 
-def test_first_offsets_of_an_earlier_batch_are_ignored() -> None:
+def test_first_offsets_of_new_partitions_stored_with_an_earlier_batch_are_ignored() -> None:
     start = offset({p(0): 50}, first={p(0): 40})
 
     assert planned(start, offset({p(0): 60}, first={p(0): 40})) == [("orders-0", 50, 60)]
 
 
-def test_a_topic_created_again_is_read_from_its_beginning_and_the_old_one_is_lost() -> None:
+def test_a_stream_reads_a_recreated_topic_from_its_beginning_and_reports_the_old_records_lost() -> None:
     plan = plan_micro_batch(offset({p(0): 50}), offset({p(0): 9}, first={p(0): 2}, topic_id=NEW))
 
     assert [(r.start, r.end, r.topic_id) for r in plan.ranges] == [(2, 9, NEW)]
@@ -83,7 +83,7 @@ def test_a_topic_created_again_is_read_from_its_beginning_and_the_old_one_is_los
     assert f"its id was {id_to_text(OLD)}, now it is {id_to_text(NEW)}" in lost.reason
 
 
-def test_a_partition_that_is_gone_and_one_that_was_truncated_are_lost() -> None:
+def test_a_stream_reports_a_deleted_partition_and_a_truncated_log_as_lost_ranges() -> None:
     plan = plan_micro_batch(offset({p(0): 50, p(1): 30}), offset({p(0): 45}))
 
     assert plan.ranges == []

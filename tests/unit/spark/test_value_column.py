@@ -37,7 +37,7 @@ def read(world: ScriptedWorld, names: tuple[str, ...] = NAMES, **given: str) -> 
     return [row for rows in read_task(world, job, TaskRanges(tuple(plan(world)))) for row in rows.to_pylist()]
 
 
-def test_a_bad_value_fails_the_read_and_is_named_by_its_offset(world: ScriptedWorld) -> None:
+def test_a_value_that_cannot_be_decoded_fails_the_spark_read_and_names_its_offset(world: ScriptedWorld) -> None:
     with pytest.raises(BadValue) as caught:
         read(world)
 
@@ -47,7 +47,7 @@ def test_a_bad_value_fails_the_read_and_is_named_by_its_offset(world: ScriptedWo
     )
 
 
-def test_report_says_what_is_wrong_in_a_column(world: ScriptedWorld) -> None:
+def test_on_decode_error_report_returns_the_reason_in_a_column(world: ScriptedWorld) -> None:
     rows = read(world, onDecodeError="report")
 
     ids = [(r["offset"], r["value"] and r["value"]["id"]) for r in rows]
@@ -55,7 +55,9 @@ def test_report_says_what_is_wrong_in_a_column(world: ScriptedWorld) -> None:
     assert [r["offset"] for r in rows if r["decodeError"]] == [1, 3]
 
 
-def test_bad_values_go_to_the_topic_of_dead_letters_with_where_they_were(world: ScriptedWorld) -> None:
+def test_undecodable_values_are_written_to_the_dead_letter_topic_with_partition_and_offset(
+    world: ScriptedWorld,
+) -> None:
     rows = read(world, ("offset", "value"), onDecodeError="deadletter:dead")
 
     assert [(r["offset"], r["value"] and r["value"]["id"]) for r in rows] == [(0, 1), (2, None), (4, 5)]
@@ -70,7 +72,7 @@ def test_bad_values_go_to_the_topic_of_dead_letters_with_where_they_were(world: 
     assert [r.timestamp for r in letters] == [1_001, 1_003]
 
 
-def test_dead_letters_follow_the_leader_and_are_written_once(world: ScriptedWorld) -> None:
+def test_dead_letters_are_written_once_and_to_the_current_leader(world: ScriptedWorld) -> None:
     world.cluster.errors[TopicPartition("dead", 0)] = [ErrorCode.NOT_ENOUGH_REPLICAS]
 
     def move(broker: int, request: object) -> None:
@@ -83,16 +85,16 @@ def test_dead_letters_follow_the_leader_and_are_written_once(world: ScriptedWorl
     assert len(world.cluster.logs[TopicPartition("dead", 0)].batches) == 1
 
 
-def test_a_missing_topic_of_dead_letters_is_named(world: ScriptedWorld) -> None:
+def test_a_missing_dead_letter_topic_fails_the_read_and_is_named(world: ScriptedWorld) -> None:
     with pytest.raises(BadOption, match="onDecodeError: topic nowhere does not exist; create it"):
         read(world, onDecodeError="deadletter:nowhere")
 
 
-def test_a_read_without_the_value_decodes_nothing(world: ScriptedWorld) -> None:
+def test_a_spark_read_that_does_not_select_the_value_column_decodes_no_values(world: ScriptedWorld) -> None:
     assert read(world, ("offset",)) == [{"offset": o} for o in range(5)]
 
 
-def test_values_as_text(world: ScriptedWorld) -> None:
+def test_value_format_string_returns_values_as_text(world: ScriptedWorld) -> None:
     rows = read(world, ("value",), valueFormat="string")
 
     assert [r["value"] for r in rows] == [v and v.decode() for v in VALUES]

@@ -28,7 +28,7 @@ def decoded(*values: bytes | None) -> Decoded:
     return decode_json(KIND)(pa.array(values, pa.binary()))
 
 
-def test_json_becomes_a_struct_of_the_schemas_types() -> None:
+def test_json_values_are_decoded_to_a_struct_with_the_types_of_the_schema() -> None:
     text = b"""{"id": 7, "name": "a", "at": "2023-11-14T22:13:20.5Z", "day": "2024-02-29", "price": 1.25,
         "tags": ["x", null], "more": {"ok": true, "days": ["2024-01-01"]}, "unknown": {"a": [1]}}"""
     found, reasons = decoded(text)
@@ -48,7 +48,7 @@ def test_json_becomes_a_struct_of_the_schemas_types() -> None:
     ]
 
 
-def test_missing_fields_are_null_and_a_null_value_is_no_error() -> None:
+def test_missing_json_fields_become_null_and_a_null_value_is_no_error() -> None:
     found, reasons = decoded(None, b"{}", None)
 
     assert found.to_pylist() == [None, dict.fromkeys(KIND.names), None]
@@ -72,7 +72,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("value", "reason"), BAD.values(), ids=BAD)
-def test_one_bad_value_among_many_is_named_and_the_others_are_decoded(value: bytes, reason: str) -> None:
+def test_a_malformed_json_value_among_many_is_reported_and_the_others_are_decoded(value: bytes, reason: str) -> None:
     good = [b'{"id": %d}' % n for n in range(200)]
 
     found, reasons = decoded(*good[:77], value, *good[77:])
@@ -83,14 +83,14 @@ def test_one_bad_value_among_many_is_named_and_the_others_are_decoded(value: byt
     assert ids == [*range(77), None, *range(77, 200)]
 
 
-def test_an_empty_value_beside_one_with_two_objects_shifts_no_row() -> None:
+def test_an_empty_value_next_to_a_value_with_two_json_objects_shifts_no_row() -> None:
     found, reasons = decoded(b'{"id": 1}{"id": 2}', b"", b'{"id": 3}')
 
     assert [row and row["id"] for row in found.to_pylist()] == [None, None, 3]
     assert list(reasons) == [0, 1]
 
 
-def test_a_value_that_the_next_one_would_complete_is_bad() -> None:
+def test_an_incomplete_json_value_is_not_completed_by_the_next_value() -> None:
     found, reasons = decoded(b'{"more": ', b'{"ok": true}}', b'{"id": 3}{"id": 4}', b'{"id": 5}')
 
     assert [row and row["id"] for row in found.to_pylist()] == [None, None, None, 5]
@@ -108,7 +108,7 @@ values = st.one_of(
 
 
 @given(st.lists(values, max_size=30))
-def test_values_decoded_together_equal_those_decoded_alone(given_values: list[bytes | None]) -> None:
+def test_json_values_decoded_together_equal_those_decoded_one_by_one(given_values: list[bytes | None]) -> None:
     together, reasons = decoded(*given_values)
     alone = [decoded(v) for v in given_values]
 
@@ -116,7 +116,7 @@ def test_values_decoded_together_equal_those_decoded_alone(given_values: list[by
     assert set(reasons) == {i for i, each in enumerate(alone) if each.reasons}
 
 
-def test_text_is_decoded_and_what_is_not_utf_8_is_named() -> None:
+def test_text_values_are_decoded_and_values_that_are_not_utf_8_are_reported() -> None:
     found, reasons = decode_strings(pa.array([b"a", None, b"\xff", "ä".encode()], pa.binary()))
 
     assert found.to_pylist() == ["a", None, None, "ä"]
@@ -124,7 +124,7 @@ def test_text_is_decoded_and_what_is_not_utf_8_is_named() -> None:
     assert "not UTF-8" in reasons[2]
 
 
-def test_bad_rows_are_marked_or_removed() -> None:
+def test_rows_with_undecodable_values_are_marked_with_a_reason_or_removed() -> None:
     rows = pa.RecordBatch.from_pydict({"offset": [5, 6, 7]})
 
     assert reason_column(3, {1: "x" * 999}).to_pylist() == [None, "x" * 300, None]

@@ -72,7 +72,7 @@ class Metadata:
             slices.close()
 
     def _wanted(self, request: Request, message: MetadataRequest) -> list[MetadataRequestTopic]:
-        """Return the requested topics, each once; an empty list where the request is invalid."""
+        """Return the requested topics, each once; an empty list where the request is for all topics or is invalid."""
         if _requests_all_topics(request, message):
             return [MetadataRequestTopic(name=name) for name in self._cache.topics()]
         topics = message.topics or []

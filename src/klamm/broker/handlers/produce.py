@@ -41,12 +41,12 @@ _MAGIC_AT: Final = 16
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_TRANSACTIONAL_ID: Final = AppendResult(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    message="A transactional batch in a request without a transactional id. Set transactional.id in the producer.",
+    message="The request has a transactional batch, but no transactional id. Set transactional.id in the producer.",
 )
 """For the whole request, as Apache Kafka answers it. Producers treat it as fatal."""
 _SEVERAL_PRODUCERS: Final = AppendResult(
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    message="Transactional batches of several producer ids in one request. Send the batches of one producer.",
+    message="The request has transactional batches of several producer ids. Send the batches of one producer.",
 )
 
 Records = Buffer
@@ -90,7 +90,10 @@ class Produce:
     def _refusal(
         self, request: Request, topic_partition: TopicPartition, records: Records | None
     ) -> AppendResult | None:
-        """Why a partition's records are refused before the log sees them; None where they may be appended."""
+        """The error for records that must not be appended to this partition; None where they may be appended.
+
+        These checks come before the log reads the records.
+        """
         if not self._cache.contains(topic_partition):
             return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic_partition.topic in INTERNAL_TOPICS and request.client_id != _ADMIN_CLIENT:
@@ -152,15 +155,16 @@ class Produce:
 
 
 def _partition_result(index: int, result: AppendResult) -> PartitionProduceResponse:
-    """Return the result of appending to partition `index` in the form of the response."""
-    if not result.error:
-        return PartitionProduceResponse(
-            index, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
-        )
+    """Return the result of appending to partition `index` in the form of the response.
+
+    A batch that was appended and not replicated in time keeps its offset beside the error, as in Kafka.
+    """
     return PartitionProduceResponse(
         index,
         result.error,
-        -1,
+        result.base_offset,
+        result.log_append_time_ms,
+        result.log_start_offset,
         record_errors=[BatchIndexAndErrorMessage(index, text) for index, text in result.record_errors],
         error_message=result.message,
     )
@@ -208,10 +212,10 @@ def _unverified_result(error: ErrorCode) -> AppendResult:
 
 
 def _refusal_of_batch(records: Records, version: int) -> AppendResult | None:
-    """Why the records are not what this version of the request has; None where they are.
+    """The error for records that do not fit this version of the Produce request; None where they fit.
 
-    That is one batch. Old versions have any number of messages, which the log looks at, or a batch; where there is
-    nothing, nothing is appended, and that succeeds, as in Apache Kafka.
+    Newer versions need exactly one batch. Older versions may have one batch, or any number of messages, which the log
+    checks; where they have nothing, nothing is appended, and that succeeds, as in Apache Kafka.
     """
     is_old = version < _FIRST_WITH_BATCHES
     try:
@@ -219,20 +223,24 @@ def _refusal_of_batch(records: Records, version: int) -> AppendResult | None:
         if is_old and (size is None or records[_MAGIC_AT] < MAGIC):
             return AppendResult() if size is None else None
         if size is None:
-            return _invalid(f"there is no complete record batch; a Produce request of version {version} has one")
+            return _invalid(
+                f"the request has no complete record batch; a Produce request of version {version} must have one"
+            )
         if (magic := records[_MAGIC_AT]) != MAGIC:
-            return _invalid(f"the records have magic {magic}; a Produce request of version {version} has magic {MAGIC}")
+            return _invalid(
+                f"the records have magic {magic}; a Produce request of version {version} must have magic {MAGIC}"
+            )
         if not is_old and version < _FIRST_WITH_ZSTD and _is_zstd(records):
             return AppendResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if produced_entry_size(records, size) is not None:
-            return _invalid("there is more than one record batch for this partition; send one")
+            return _invalid("the request has more than one record batch for this partition; send one")
     except CorruptRecords as error:
-        return AppendResult(ErrorCode.CORRUPT_MESSAGE, message=f"{error}. Send the batch again.")
+        return AppendResult(ErrorCode.CORRUPT_MESSAGE, message=f"the batch is corrupt: {error}. Send the batch again.")
     return None
 
 
 def _invalid(problem: str) -> AppendResult:
-    """The result for records that are not what the version of the request has."""
+    """The result INVALID_RECORD for records that do not fit the version of the request."""
     return AppendResult(ErrorCode.INVALID_RECORD, message=f"{problem}. Update or replace the producer's client.")
 
 

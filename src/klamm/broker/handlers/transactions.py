@@ -73,15 +73,18 @@ class Transactions:
 
     async def _append_marker(self, marker: WritableTxnMarker) -> Errors:
         """Append the marker to the partitions that this broker hosts; returns the error of each partition."""
-        kind = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
-        end = EndMarker(kind, marker.coordinator_epoch)
-        batch = build_end_marker(end, marker.producer_id, marker.producer_epoch, self._clock.now_ms())
         partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
         errors: Errors = {}
         for topic_partition in partitions:
             # a coordinator asks another broker then, as it does where the replica is not here at all
             hosted = self._replicas.partition(topic_partition)
             errors[topic_partition] = ErrorCode.NONE if hosted else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            # Kafka fails as it builds the marker: a log must not have one that ends nobody's transaction
+            return {tp: error or ErrorCode.UNKNOWN_SERVER_ERROR for tp, error in errors.items()}
+        kind = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
+        end = EndMarker(kind, marker.coordinator_epoch)
+        batch = build_end_marker(end, marker.producer_id, marker.producer_epoch, self._clock.now_ms())
         hosted_here: dict[TopicPartition, Buffer] = {tp: batch for tp, error in errors.items() if not error}
         results = await self._replicas.append(_ALL_REPLICAS, self._timeout_ms, hosted_here, Origin.COORDINATOR)
         errors |= {topic_partition: result.error for topic_partition, result in results.items()}

@@ -165,7 +165,7 @@ class Admin:
         except Unreachable as error:
             if isinstance(error.cause, NoController):
                 raise CannotAsk(
-                    f"There is no controller within {self._timeout_s:g} s. See klamm audit --zookeeper."
+                    f"No controller was found within {self._timeout_s:g} s. See klamm audit --zookeeper."
                 ) from None
             raise CannotAsk(
                 f"{error.cause}; not complete within {self._timeout_s:g} s. Raise --timeout to wait longer."

@@ -74,9 +74,9 @@ async def read_moves(admin: Admin) -> dict[TopicPartition, ReplicaAssignment]:
 async def ask_every_broker(
     admin: Admin, key: ApiKey, message: WireMessage | Build, what: str
 ) -> tuple[dict[BrokerId, Any], list[Refusal]]:
-    """Send the request to each broker; returns the responses, in order of ids, and why some are missing or incomplete.
+    """Send the request to each broker; returns responses by broker id, and errors of missing or incomplete ones.
 
-    `what` is what the brokers list, for the texts of refusals.
+    `what` names what the brokers list, for the texts of the errors.
     """
     await admin.look()
 

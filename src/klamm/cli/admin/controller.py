@@ -100,15 +100,16 @@ async def hand_to(client: ZooKeeperClient, seen: ControllerStatus, broker: Broke
         await request_handover(client, broker, seen.epoch)
     except NodeExists as error:
         raise KlammError(
-            f"{znodes.NEXT_CONTROLLER} exists: another handover is running, or one was broken off. Wait a minute; "
-            "if it is still there, delete it."
+            f"{znodes.NEXT_CONTROLLER} exists: another handover is running, or an earlier one was interrupted. "
+            "Wait a minute; if the znode still exists, delete it: klamm zk delete {znodes.NEXT_CONTROLLER}"
         ) from error
     found = await _wait_for_new_controller(client, seen)
     await remove_handover_request(client)
     if found is None:
         raise KlammError(
             f"Broker {broker} did not become controller within {_ELECTION_TIMEOUT_S:g} s; "
-            f"{_broker_text(seen.controller)} remains. Only a klamm node can be chosen: see its log, or omit --broker."
+            f"{_broker_text(seen.controller)} remains the controller. Only klamm nodes can be chosen: check that "
+            "it is one and see its log, or omit --broker."
         )
     if found.controller != broker:
         raise KlammError(f"{_broker_text(found.controller).capitalize()} was elected meanwhile. Try again.")

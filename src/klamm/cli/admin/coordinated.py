@@ -14,7 +14,10 @@ TREND_INTERVAL_S: Final = 6.0
 
 
 async def read_group(admin: Admin, name: str) -> GroupNow:
-    """The group now, and where it lags, a moment before, too. Raises CannotAsk."""
+    """Read the group from its coordinator.
+
+    Where the group lags, its offsets are read twice, a moment apart, to see whether the lag grows. Raises CannotAsk.
+    """
     group = await groups.describe_group(admin, name)
     earlier: dict[TopicPartition, LagNow] = {}
     lags = _by_partition(await groups.read_lag(admin, group))
@@ -27,12 +30,15 @@ async def read_group(admin: Admin, name: str) -> GroupNow:
 
 
 def _by_partition(lags: list[Lag]) -> dict[TopicPartition, LagNow]:
-    """The lags by partition."""
+    """Return the committed offset and the end offset of each partition."""
     return {found.partition: LagNow(found.committed, found.end) for found in lags}
 
 
 async def read_transaction(admin: Admin, name: str) -> TransactionNow:
-    """The transactional id now. Raises CannotAsk where the coordinator does not know it, too."""
+    """Read the transaction of this transactional id from its coordinator.
+
+    Raises CannotAsk, also where the coordinator does not know the id.
+    """
     found = await transactions.describe_transaction(admin, name)
     return TransactionNow(
         found.state,

@@ -78,7 +78,7 @@ async def _send_elect_leaders(admin: Admin, kind: ElectionType, partitions: Sequ
 
 
 def _add_results(outcome: Elected, answer: Any) -> None:
-    """Sort the result of each partition into `outcome`."""
+    """Add each partition of the response to `outcome`: as elected, as not in need of an election, or as refused."""
     for topic in answer.replica_election_results:
         for result in topic.partition_result:
             at = TopicPartition(topic.topic, result.partition_id)

@@ -94,7 +94,7 @@ async def list_groups(
     def request(version: int) -> ListGroupsRequest:
         """Build the ListGroups request for this version; versions without a filter of states return all groups."""
         if types and version < _FILTERS_TYPES:
-            raise CannotAsk("it cannot filter by type. Leave out --type, or upgrade the broker.")
+            raise CannotAsk("the broker cannot filter groups by type. Omit --type, or upgrade the broker.")
         return ListGroupsRequest(
             states_filter=tuple(states) if version >= _FILTERS_STATES else (),
             types_filter=tuple(types) if version >= _FILTERS_TYPES else (),

@@ -97,7 +97,10 @@ async def find_hanging(
         return [], refused
     known, unlisted = await list_transactions(admin, producer_ids=sorted({p.producer_id for p in opened}))
     if unlisted:  # else a transaction of that coordinator would be taken for a hanging one
-        raise CannotAsk(f"{unlisted[0]}. Without its list no transaction can be called hanging: repair it, and repeat.")
+        raise CannotAsk(
+            f"{unlisted[0]}. Without this list it is unknown which transactions hang: repair the broker, and repeat "
+            "the command."
+        )
     coordinated: defaultdict[int, set[TopicPartition]] = defaultdict(set)
     for listed in known:
         if (transaction := await find_transaction(admin, listed.transactional_id)) is not None:
@@ -108,7 +111,10 @@ async def find_hanging(
 async def partitions_to_search(
     admin: Admin, topic: str | None, partition: int | None, broker: BrokerId | None
 ) -> Sequence[TopicPartition]:
-    """The partition, those of the topic, or all; of these, with a broker, those that it has. Raises UsageError."""
+    """The partitions to search for hanging transactions: one, those of a topic, or all.
+
+    With `broker`, only those that have a replica there. Raises UsageError for a topic or broker that does not exist.
+    """
     if topic is not None and partition is not None:
         return [TopicPartition(topic, partition)]
     cluster = await read_cluster(admin, None if topic is None else [topic])

@@ -28,7 +28,7 @@ def parse_offsets_file(content: str, name: str, only_group: str | None) -> dict[
             group, *row = row
         if group is None or len(row) != _WITHOUT_GROUP:
             form = "group,topic,partition,offset" if only_group is None else "topic,partition,offset"
-            raise UsageError(f"--from-file {name}, line {number}: it is not {form}.")
+            raise UsageError(f"--from-file {name}, line {number}: the line is not {form}.")
         try:
             partition, offset = TopicPartition(row[0], int(row[1])), int(row[2])
         except ValueError:

@@ -196,8 +196,9 @@ async def wait_until_over(admin: Admin, wanted: Assignment) -> list[PartitionPro
         if not await admin.pause(_POLL_S):
             progress.clear()
             raise CannotAsk(
-                f"{len(found) - done:,} of {len(found):,} partitions are not complete in time; the reassignment "
-                "continues. `klamm reassign status` shows the progress, and removes the throttles at the end."
+                f"{len(found) - done:,} of {len(found):,} partitions were not complete before the timeout; the "
+                "reassignment continues. `klamm reassign status` shows the progress, and removes the throttles "
+                "at the end."
             )
 
 

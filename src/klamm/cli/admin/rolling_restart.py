@@ -1,4 +1,4 @@
-"""Restart the brokers of a cluster one after the other, and stop at the first doubt.
+"""Restart the brokers of a cluster one after the other, and stop when anything is not in sync or fails.
 
 A command of the operator restarts each broker; this module decides when it may run, and whether it did what it should.
 It works with klamm's and with Apache Kafka's brokers.
@@ -90,9 +90,10 @@ def why_not_whole(cluster: Cluster, expected: Iterable[BrokerId]) -> str | None:
 
 
 def restart_all(plan: RollingRestart, say: Callable[[str], None]) -> list[BrokerId]:
-    """Restart the brokers of the plan; `say` gets a line for each step. Returns them in order.
+    """Restart the brokers of the plan, and return them in order; `say` gets a line for each step.
 
-    Raises RestartStopped at the first doubt, UsageError for a wrong plan, CannotAsk where the cluster does not answer.
+    Raises RestartStopped when a restart fails or would put partitions at risk, UsageError for a wrong plan, CannotAsk
+    where the cluster does not answer.
     """
     cluster = with_admin(plan.bootstrap, _ASK_TIMEOUT_S, read_cluster)
     order = restart_order(cluster, plan.brokers)
@@ -176,7 +177,7 @@ def _wait_until_whole(broker: BrokerId, addresses: dict[BrokerId, Address], time
 
 
 def _ask_all(addresses: dict[BrokerId, Address]) -> str | None:
-    """Return why the cluster is not whole, as any of its brokers reports it; None if all report that it is."""
+    """Return why the cluster is not complete and in sync, as any broker reports it; None if it is."""
 
     async def ask(admin: Admin) -> str | None:
         """Ask each broker for its metadata."""

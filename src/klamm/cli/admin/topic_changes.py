@@ -187,7 +187,10 @@ async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Clus
         progress.show(f"{problem}; {admin.left_s:.0f} s left")
         if not await admin.pause(_POLL_S):
             progress.clear()
-            raise CannotAsk(f"Not complete in time: {problem} (broker {broker}). Raise --timeout to wait longer.")
+            raise CannotAsk(
+                f"The change was not complete before the timeout: {problem} (broker {broker}). Raise --timeout to "
+                "wait longer."
+            )
 
 
 async def wait_until_gone(admin: Admin, names: Sequence[str]) -> dict[str, str]:
@@ -208,5 +211,6 @@ async def wait_until_gone(admin: Admin, names: Sequence[str]) -> dict[str, str]:
         if not await admin.pause(_POLL_S):
             progress.clear()
             raise CannotAsk(
-                f"Not complete in time: {problem}, or they were created again. Raise --timeout to wait longer."
+                f"The deletion was not complete before the timeout: {problem}, or they were created again. Raise "
+                "--timeout to wait longer."
             )

@@ -138,7 +138,7 @@ async def delete(client: ZooKeeper, before: ZnodeState) -> None:
 
     Raises KlammError if it changed since it was read.
     """
-    assert before.version is not None, "there is something to delete"
+    assert before.version is not None, "the caller checks that the znode exists"
     results = await client.multi([*(Delete(at) for at in reversed(before.below)), Delete(before.path, before.version)])
     refused = [r.code.name for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)]
     if refused:

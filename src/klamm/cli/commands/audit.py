@@ -18,7 +18,9 @@ _MAX_OF_A_KIND: Final = 10
 
 
 def audit(
-    zookeeper: Annotated[str, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of the cluster")],
+    zookeeper: Annotated[
+        str, typer.Option("--zookeeper", help="ZooKeeper of the cluster: HOST:PORT[,HOST:PORT][/chroot]")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="print all findings as one JSON object")] = False,
     timeout: Annotated[float, typer.Option("--timeout", help="seconds to wait for ZooKeeper")] = 15,
     auth: Auth = None,

@@ -21,40 +21,62 @@ _ISOLATION: Final = {"read_committed": True, "read_uncommitted": False}
 _HEARTBEATS_PER_SESSION: Final = 3
 _MAX_HEARTBEAT_INTERVAL_S: Final = 3.0
 
-Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="topic; repeatable")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="topic to read; repeatable")]
 Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", "-p", min=0, help="partition; repeatable; default: all")
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="partition to read; repeatable; default: all")
 ]
 Start = Annotated[
     str | None,
-    typer.Option("--offset", "-o", help="start: beginning (default), end, stored, an offset, -N before the end"),
+    typer.Option(
+        "--offset",
+        "-o",
+        help="where to start: beginning (default), end, stored, an offset, or -N for N records before the end",
+    ),
 ]
-From = Annotated[str | None, typer.Option("--from", help="start at a time, as 2026-01-31T08:00Z")]
-Since = Annotated[str | None, typer.Option("--since", help="start so long ago, for example 10m")]
-Until = Annotated[str | None, typer.Option("--until", help="end before records of this time")]
+From = Annotated[
+    str | None,
+    typer.Option("--from", help="start at the first record of this time or later, for example 2026-01-31T08:00Z"),
+]
+Since = Annotated[
+    str | None, typer.Option("--since", help="start at the records of this long before now, for example 10m")
+]
+Until = Annotated[str | None, typer.Option("--until", help="end before the first record of this time or later")]
 Group = Annotated[
     str | None,
-    typer.Option("--group", "-G", help="go on at the offsets of this group (else at --offset, default end)"),
+    typer.Option(
+        "--group",
+        "-G",
+        help="consume as a member of this group, from its committed offsets (without any: from --offset, default end)",
+    ),
 ]
-InstanceId = Annotated[str | None, typer.Option("--instance-id", help="static member of the group")]
+InstanceId = Annotated[
+    str | None, typer.Option("--instance-id", help="group.instance.id, to be a static member of the group")
+]
 SessionTimeout = Annotated[
     float, typer.Option("--session-timeout", min=0.001, help="seconds until the group removes a silent member")
 ]
-Commit = Annotated[bool, typer.Option("--commit/--no-commit", help="commit offsets of the group")]
+Commit = Annotated[
+    bool, typer.Option("--commit/--no-commit", help="commit the offsets of the group (default), or do not")
+]
 ExitAtEnd = Annotated[bool, typer.Option("--exit", "-e", help="exit at the end of all partitions")]
-Count = Annotated[int | None, typer.Option("--count", "-c", min=1, help="exit after so many records")]
+Count = Annotated[int | None, typer.Option("--count", "-c", min=1, help="exit after this many records")]
 Form = Annotated[
-    str | None, typer.Option("--format", "-f", help=r"for example '%t %p %o %k: %s\n'; see the documentation")
+    str | None,
+    typer.Option(
+        "--format",
+        "-f",
+        help=r"how to print a record, for example '%t %p %o %k: %s\n' (topic, partition, offset, key, payload)",
+    ),
 ]
 AsJsonLines = Annotated[bool, typer.Option("--json", "-J", help="print JSON lines")]
 KeyDelimiter = Annotated[
-    str | None, typer.Option("--key-delimiter", "-K", help="print the key and this before the payload")
+    str | None, typer.Option("--key-delimiter", "-K", help="print the key and this text before the payload")
 ]
-Delimiter = Annotated[str, typer.Option("--delimiter", "-D", help="printed after each record")]
-Null = Annotated[bool, typer.Option("--null", "-Z", help="print NULL for what is null")]
+Delimiter = Annotated[str, typer.Option("--delimiter", "-D", help="text to print after each record")]
+Null = Annotated[bool, typer.Option("--null", "-Z", help="print NULL for null keys, payloads and header values")]
 IsolationLevel = Annotated[str, typer.Option("--isolation-level", help="read_committed or read_uncommitted")]
 ReadTimeout = Annotated[
-    float, typer.Option("--timeout", min=0.1, help="give up when a partition cannot be read for these seconds")
+    float, typer.Option("--timeout", min=0.1, help="give up when a partition could not be read for this many seconds")
 ]
 
 
@@ -83,7 +105,7 @@ def command(
 ) -> None:
     """Print the records of topics, until Ctrl-C or an end: --exit, --count, --until."""
     if isolation_level not in _ISOLATION:
-        raise UsageError(f"--isolation-level {isolation_level!r} does not exist. Give one of {', '.join(_ISOLATION)}.")
+        raise UsageError(f"--isolation-level {isolation_level!r} is not valid. Give one of {', '.join(_ISOLATION)}.")
     topics = tuple(dict.fromkeys(topic or ()))
     world = real_world()
     options = ConsumeOptions(
@@ -113,12 +135,17 @@ def _member(
     instance_id: str | None,
     session_timeout_s: float,
 ) -> MemberSettings | None:
-    """The member that subscribes; None without a group, and where partitions are chosen. Raises UsageError."""
+    """The settings of the group member that subscribes; None without a group, or where partitions are chosen.
+
+    Raises UsageError.
+    """
     if group == "":
         raise UsageError("--group is empty: give the name of a group.")
     if group is None or partitions:
         if instance_id is not None:
-            raise UsageError("--instance-id needs --group without --partition: omit it.")
+            raise UsageError(
+                "--instance-id is only for members of a group: add --group and omit --partition, or omit --instance-id."
+            )
         return None
     interval_s = min(session_timeout_s / _HEARTBEATS_PER_SESSION, _MAX_HEARTBEAT_INTERVAL_S)
     return MemberSettings(group, topics, instance_id, int(session_timeout_s * 1000), heartbeat_interval_s=interval_s)
@@ -127,11 +154,15 @@ def _member(
 def _printer_maker(
     form: str | None, as_json: bool, key_delimiter: str | None, delimiter: str, null: bool
 ) -> Callable[[], Printer]:
-    """Makes the printer that the options ask for. Raises UsageError."""
+    """Return the function that makes the printer for these options. Raises UsageError where they conflict."""
     if as_json and (form is not None or key_delimiter is not None):
-        raise UsageError(f"--json excludes {'--format' if form is not None else '--key-delimiter'}: omit one of them.")
+        raise UsageError(
+            f"--json cannot be used with {'--format' if form is not None else '--key-delimiter'}: omit one of them."
+        )
     if form is not None and key_delimiter is not None:
-        raise UsageError("--format excludes --key-delimiter: write %k into the format.")
+        raise UsageError(
+            "--format cannot be used with --key-delimiter: omit --key-delimiter, and write %k into the format."
+        )
     if as_json:
         return lambda: Printer(None)
     shown = null_text(null)

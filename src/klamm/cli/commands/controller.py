@@ -55,7 +55,7 @@ def controller(
     if status is not None and status.controller != named:
         print_error(
             f"The brokers say {_broker_text(named)}, ZooKeeper says {_broker_text(status.controller)}: "
-            "the brokers have old metadata."
+            "the brokers have old metadata. Run the command again in a few seconds."
         )
     raise typer.Exit(int(named is None or (status is not None and status.controller != named)))
 
@@ -138,7 +138,7 @@ def queues(
         found = run_loop(read_queues(real_world(), addresses, timeout))
         if not found:
             raise KlammError(
-                "None of these nodes is the controller. Name the metrics of the controller, or of all nodes."
+                "None of these nodes is the controller. Give --metrics of the controller's node, or of all nodes."
             )
     waiting = []
     try:

@@ -20,7 +20,9 @@ _FILE = "--path-to-json-file"
 
 
 def elect(
-    election_type: Annotated[ElectionType, typer.Option("--election-type", help="unclean may lose records")],
+    election_type: Annotated[
+        ElectionType, typer.Option("--election-type", help="preferred, or unclean, which may lose records")
+    ],
     bootstrap: Bootstrap = LOCAL,
     topic: Annotated[
         str | None, typer.Option("--topic", help="elect for all partitions of this topic, or for one with --partition")

@@ -46,7 +46,7 @@ def explain(
         list[str] | None, typer.Option("--journal", help="journal directory of a node; repeatable")
     ] = None,
     bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster from whose journal topic to read")
+        str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster whose journal topic to read")
     ] = None,
     zookeeper: Annotated[
         str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot] to read the current state and find remedies")
@@ -93,7 +93,10 @@ def run_explain(
 
 
 def _inputs(subject: Subject, sources: Sources, disk: Disk) -> ExplainInputs:
-    """The journal, ZooKeeper, and what a coordinator says. Raises CannotExplain where none of them is there."""
+    """Read what the explanation needs: the journal, ZooKeeper, and the coordinator's answer.
+
+    Raises CannotExplain where none can be read.
+    """
     if subject.read_live is None:
         return read_inputs(sources, disk, subject.needed_lines)
     live, problem = _ask_live(subject.read_live, sources, disk)
@@ -110,7 +113,7 @@ def _inputs(subject: Subject, sources: Sources, disk: Disk) -> ExplainInputs:
 def _ask_live(
     read: Callable[[Admin], Awaitable[GroupNow | TransactionNow]], sources: Sources, disk: Disk
 ) -> tuple[GroupNow | TransactionNow | None, str | None]:
-    """What the coordinator says, or why it does not."""
+    """Ask the coordinator for the subject's present state; returns it, or None and the reason why it is not known."""
     bootstrap = sources.bootstrap or bootstrap_of_cluster(disk, sources.data)
     if bootstrap is None or (sources.journals and not sources.bootstrap):
         return None, "name the cluster with --bootstrap-server HOST:PORT for its present state"

@@ -14,7 +14,8 @@ from klamm.embedded.cluster import ClusterOptions
 def up(
     nodes: Annotated[int, typer.Option("--nodes", "-n", help="number of nodes")] = 3,
     zookeeper: Annotated[
-        str | None, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of a running ensemble to use")
+        str | None,
+        typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of a running ZooKeeper ensemble to use"),
     ] = None,
     data: Data = "klamm-data",
     port: Annotated[int, typer.Option("--port", help="port of the first node; 0 chooses free ports")] = 9092,
@@ -58,7 +59,7 @@ def node_stop(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="stop the node even if partitions are at risk")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", help="seconds to wait for its end")] = 60,
+    timeout: Annotated[float, typer.Option("--timeout", help="seconds to wait until the node has stopped")] = 60,
     override: Override = None,
 ) -> None:
     """Stop a node of this machine, unless partitions would lose their leader or fall below min ISR."""

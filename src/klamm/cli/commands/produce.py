@@ -19,32 +19,43 @@ from klamm.wire.compression import Codec
 _ACKS = {"0": NO_ACKS, "1": 1, "all": ALL_IN_SYNC, "-1": ALL_IN_SYNC}
 
 Files = Annotated[
-    list[str] | None, typer.Argument(help="each is one message, or with --lines many; default: standard input")
+    list[str] | None,
+    typer.Argument(
+        help="files, each of which is one message, or with --lines one message per line; default: standard input"
+    ),
 ]
-Topic = Annotated[str | None, typer.Option("--topic", "-t", help="topic of all records")]
-Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="partition of all records")]
+Topic = Annotated[str | None, typer.Option("--topic", "-t", help="topic to which all records are sent")]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="partition to which all records are sent")
+]
 Partitioner = Annotated[
-    str | None, typer.Option("--partitioner", help="murmur2 as Apache Kafka (default), or crc32 as kcat")
+    str | None,
+    typer.Option(
+        "--partitioner", help="how keys choose partitions: murmur2 as in Apache Kafka (default), or crc32 as in kcat"
+    ),
 ]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="key of all records")]
 KeyDelimiter = Annotated[
-    str | None, typer.Option("--key-delimiter", "-K", help=r"parts key and payload in a line, for example '\t'")
+    str | None, typer.Option("--key-delimiter", "-K", help=r"text between key and payload in a line, for example '\t'")
 ]
-Delimiter = Annotated[str, typer.Option("--delimiter", "-D", help="parts the messages")]
+Delimiter = Annotated[str, typer.Option("--delimiter", "-D", help="text between two messages")]
 Headers = Annotated[list[str] | None, typer.Option("--header", "-H", help="NAME=VALUE; repeatable")]
 Null = Annotated[bool, typer.Option("--null", "-Z", help="send empty keys and payloads as null")]
-AsJsonLines = Annotated[bool, typer.Option("--json", "-J", help="read JSON lines as of `klamm consume -J`")]
-Lines = Annotated[bool, typer.Option("--lines", "-l", help="read files by lines")]
-Compression = Annotated[str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd")]
-Acks = Annotated[str, typer.Option("--acks", help="0, 1 or all")]
+AsJsonLines = Annotated[bool, typer.Option("--json", "-J", help="read JSON lines as `klamm consume -J` prints them")]
+Lines = Annotated[bool, typer.Option("--lines", "-l", help="send each line of a file as a message")]
+Compression = Annotated[
+    str, typer.Option("--compression", "-z", help="compression of batches: none, gzip, snappy, lz4 or zstd")
+]
+Acks = Annotated[str, typer.Option("--acks", help="acknowledgements to wait for: 0, 1 or all")]
 Idempotent = Annotated[
-    bool | None, typer.Option("--idempotent/--not-idempotent", help="no duplicates by retries; needs --acks all")
+    bool | None,
+    typer.Option("--idempotent/--not-idempotent", help="let brokers drop the duplicates of retries; needs --acks all"),
 ]
 BatchBytes = Annotated[
-    int, typer.Option("--batch-bytes", min=1, max=1 << 30, help="most bytes of a batch before compression")
+    int, typer.Option("--batch-bytes", min=1, max=1 << 30, help="maximum bytes of a batch before compression")
 ]
 SendTimeout = Annotated[
-    float, typer.Option("--timeout", min=0.1, help="give up when a partition takes no records for these seconds")
+    float, typer.Option("--timeout", min=0.1, help="give up when a partition accepts no records for this many seconds")
 ]
 
 
@@ -77,7 +88,7 @@ def command(
         max_batch_bytes=batch_bytes,
     )
     if partitioner is not None and partitioner not in PARTITIONERS:
-        raise UsageError(f"--partitioner {partitioner!r} does not exist. Give one of {', '.join(PARTITIONERS)}.")
+        raise UsageError(f"--partitioner {partitioner!r} is not a partitioner. Give one of {', '.join(PARTITIONERS)}.")
     options = ProduceOptions(
         topic=topic,
         partition=partition,
@@ -101,7 +112,7 @@ def command(
 def _parse_acks(text: str) -> int:
     """The number that stands for --acks. Raises UsageError."""
     if text not in _ACKS:
-        raise UsageError(f"--acks {text!r} is not possible. Give 0, 1 or all.")
+        raise UsageError(f"--acks {text!r} is not valid. Give 0, 1 or all.")
     return _ACKS[text]
 
 
@@ -111,7 +122,7 @@ def _parse_codec(name: str) -> Codec:
         return Codec[name.upper()]
     except KeyError:
         names = ", ".join(codec.name.lower() for codec in Codec)
-        raise UsageError(f"--compression {name!r} does not exist. Give one of {names}.") from None
+        raise UsageError(f"--compression {name!r} is not a codec. Give one of {names}.") from None
 
 
 def _parse_idempotence(asked: bool | None, acks: str) -> bool:

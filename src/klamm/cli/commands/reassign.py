@@ -268,7 +268,11 @@ def cancel(
             }
         )
     else:
-        print_line(f"Cancelled: {_first_partitions(cancelled)}" if cancelled else "None of these is being reassigned.")
+        print_line(
+            f"Cancelled: {_first_partitions(cancelled)}"
+            if cancelled
+            else "None of these partitions is being reassigned."
+        )
     raise typer.Exit(print_refusals(refused))
 
 

@@ -33,15 +33,23 @@ def reset_offsets(
     bootstrap: Bootstrap = LOCAL,
     all_groups: Annotated[bool, typer.Option("--all-groups", help="all consumer groups without members")] = False,
     topic: Annotated[list[str] | None, typer.Option("--topic", help="TOPIC or TOPIC:PARTITION,...; repeatable")] = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="all topics that the group has offsets of")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="to the first record")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="behind the last record")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="to the offset that is committed now")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="to this offset")] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="forward, or backward if negative")] = None,
-    to_datetime: Annotated[str | None, typer.Option("--to-datetime", help="YYYY-MM-DDTHH:mm:SS.sss, UTC")] = None,
-    by_duration: Annotated[str | None, typer.Option("--by-duration", help="back by PnDTnHnMnS from now")] = None,
-    from_file: Annotated[str | None, typer.Option("--from-file", help="to the offsets of a CSV file")] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="all topics for which the group has committed offsets")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="reset to the first record")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="reset to the end, after the last record")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="keep the offset that is committed now")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", help="reset to this offset")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="move the committed offset by this many records, back if negative")
+    ] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option("--to-datetime", help="reset to this time: YYYY-MM-DDTHH:mm:SS.sss, UTC")
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option("--by-duration", help="reset to this long before now: PnDTnHnMnS")
+    ] = None,
+    from_file: Annotated[str | None, typer.Option("--from-file", help="reset to the offsets in this CSV file")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show the offsets and change nothing (default)")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="change the offsets")] = False,
     export: Annotated[bool, typer.Option("--export", help="print CSV for --from-file")] = False,
@@ -50,11 +58,11 @@ def reset_offsets(
 ) -> None:
     """Reset the offsets of groups without members; without --execute show what would change."""
     if dry_run and execute:
-        raise UsageError("--dry-run excludes --execute: omit one of them.")
+        raise UsageError("--dry-run cannot be used with --execute: omit one of them.")
     if bool(group) == all_groups:
         raise UsageError("Choose the groups: give either --group or --all-groups.")
     if export and as_json:
-        raise UsageError("--export excludes --json: omit one of them.")
+        raise UsageError("--export cannot be used with --json: omit one of them.")
     resets = _resets(to_earliest, to_latest, to_current, to_offset, shift_by, to_datetime, by_duration)
     if len(resets) + (from_file is not None) != 1:
         flags = ", ".join([*ResetKind, "--by-duration", "--from-file"])

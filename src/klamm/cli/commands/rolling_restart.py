@@ -16,12 +16,15 @@ def rolling_restart(
         str,
         typer.Option(
             "--command",
-            help="restarts one broker; {id}, {host}, {port} are replaced: 'ssh {host} systemctl restart kafka'",
+            help="command that restarts one broker, with {id}, {host} and {port}: 'ssh {host} systemctl restart kafka'",
         ),
     ],
     bootstrap: Bootstrap = LOCAL,
     brokers: Annotated[
-        str | None, typer.Option("--brokers", help="ids with commas; default: all live brokers, the controller last")
+        str | None,
+        typer.Option(
+            "--brokers", help="broker ids separated by commas; default: all live brokers, the controller last"
+        ),
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, help="seconds for each broker to restart, and to be in sync again")
@@ -29,8 +32,8 @@ def rolling_restart(
 ) -> None:
     """Restart broker after broker with a command of yours, each when all partitions are in sync again.
 
-    Stops at the first doubt with exit status 1: a partition that is not in sync, one that would have no leader or fall
-    below min ISR, a command that fails, a broker that does not come back.
+    Stops with exit status 1 when a partition is not in sync, would have no leader or would fall below min ISR, when a
+    command fails, or when a broker does not come back.
     """
     plan = RollingRestart(bootstrap, command, _parse_ids(brokers), timeout)
     try:
@@ -48,6 +51,6 @@ def _parse_ids(text: str | None) -> list[BrokerId] | None:
     parts = [part.strip() for part in text.split(",")]
     if wrong := [part for part in parts if not (part.isascii() and part.isdigit())]:
         raise UsageError(
-            f"--brokers {text!r}: {wrong[0]!r} is not a broker id. Write ids with commas, for example 1,2."
+            f"--brokers {text!r}: {wrong[0]!r} is not a broker id. Separate ids by commas, for example 1,2."
         )
     return list(dict.fromkeys(BrokerId(int(part)) for part in parts))

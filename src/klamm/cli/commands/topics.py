@@ -118,7 +118,7 @@ def create(
 ) -> None:
     """Create a topic."""
     if replica_assignment is not None and (partitions is not None or replication_factor is not None):
-        raise UsageError("--replica-assignment excludes --partitions and --replication-factor: omit these.")
+        raise UsageError("--replica-assignment cannot be used with --partitions and --replication-factor: omit these.")
     for option, number in (("--partitions", partitions), ("--replication-factor", replication_factor)):
         if number is not None and not 0 < number < 2**31:
             raise UsageError(f"{option} {number} is not valid: it must be at least 1.")

@@ -167,7 +167,7 @@ def _open_from(producer: PartitionProducer) -> object:
 
 
 def _producer_data(producer: PartitionProducer) -> dict[str, object]:
-    """For `--json`."""
+    """Return the hanging transaction, and its producer, for `--json`."""
     topic, partition = producer.partition
     return {**producer._asdict(), "topic": topic, "partition": partition}
 
@@ -186,7 +186,10 @@ def abort(
     yes: Yes = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Abort a transaction that nobody ends, in one partition: its records there are dropped."""
+    """Abort a transaction that neither its producer nor its coordinator ends, in one partition.
+
+    The transaction's records in this partition are dropped.
+    """
     where = TopicPartition(topic, partition)
     by_producer = (producer_id, producer_epoch, coordinator_epoch)
     if (start_offset is None) == (by_producer == (None, None, None)):

@@ -60,7 +60,7 @@ def zk_set(
     content = znodes.encode_value(value)
     before = znodes.run_with_session(zookeeper, timeout, lambda client: znodes.read_state(client, path), auth)
     was = "which does not exist yet" if before.version is None else f"now {znodes.one_line(before.value) or '(empty)'}"
-    confirm(f"This writes {path}, {was}, without the brokers and the controller.", yes)
+    confirm(f"This writes {path}, {was}, directly to ZooKeeper: neither brokers nor controller check it.", yes)
     version = znodes.run_with_session(
         zookeeper, timeout, lambda client: znodes.write_state(client, before, content), auth
     )
@@ -87,7 +87,7 @@ def zk_delete(
     if before.below and not recursive:
         raise KlammError(f"{path} has {len(before.below):,} znodes below it. Pass --recursive to delete them, too.")
     more = f" and the {len(before.below):,} znodes below it" if before.below else ""
-    confirm(f"This deletes {path}{more}, without the brokers and the controller.", yes)
+    confirm(f"This deletes {path}{more} directly in ZooKeeper: neither brokers nor controller check it.", yes)
     znodes.run_with_session(zookeeper, timeout, lambda client: znodes.delete(client, before), auth)
     if as_json:
         print_json({"path": path, "before": before.value, "deleted": [path, *before.below]})

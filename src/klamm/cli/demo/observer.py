@@ -27,7 +27,7 @@ async def wait_until(what: str, holds: Callable[[], Awaitable[bool]], timeout_s:
     deadline = now() + timeout_s
     while not await holds():
         if now() > deadline:
-            raise NotReached(f"Not reached within {timeout_s:g} s: {what}. See the logs of the nodes.")
+            raise NotReached(f"Gave up after {timeout_s:g} s of waiting until {what}. See the logs of the nodes.")
         await asyncio.sleep(POLL_S)
 
 

@@ -79,7 +79,7 @@ async def _start_cluster(cluster: LocalCluster, observer: ClusterObserver) -> No
     """Start ZooKeeper and the nodes, and wait until every node knows the others and a controller."""
     cluster.start_zookeeper()
     cluster.start_nodes()
-    await wait_until("every node knows every other and a controller", observer.is_complete)
+    await wait_until("every node knows all other nodes and a controller", observer.is_complete)
 
 
 async def _create_topic(cluster: LocalCluster, observer: ClusterObserver, acknowledged_rows: AcknowledgedRows) -> None:

@@ -67,12 +67,12 @@ class _Reading:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the count is reached."""
+        """Whether as many records are printed as --count asks for."""
         return self.left == 0
 
     @property
     def lag(self) -> int:
-        """How many offsets are not read yet."""
+        """How many offsets, over all partitions, are not read yet."""
         return sum(max(0, end - self.positions.get(p, end)) for p, end in self.ends.items())
 
     def is_done(self, partition: TopicPartition, *, is_at_end: bool) -> bool:
@@ -139,7 +139,7 @@ async def _read_generations(
     available: Sequence[TopicPartition],
     stop: "asyncio.Future[None]",
 ) -> None:
-    """Read until the end; after each rebalance of the group, what it assigns then."""
+    """Read until the end; after each rebalance of the group, read the partitions that it assigns then."""
     while not stop.done():
         joining = asyncio.ensure_future(session.join())
         waiting: set[asyncio.Future[Any]] = {joining, stop}
@@ -156,7 +156,7 @@ async def _read_generations(
 
 
 async def _known(client: AsyncClient, assigned: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
-    """The assigned partitions; the ids of topics that were created again are read."""
+    """Return the assigned partitions, after reading the current ids of their topics."""
     if assigned:
         found = await client.run(client.cluster.refresh({p.topic for p in assigned}))
         client.cluster.topic_ids = topic_ids_of(found)
@@ -166,7 +166,7 @@ async def _known(client: AsyncClient, assigned: Sequence[TopicPartition]) -> Seq
 async def _begin(
     client: AsyncClient, session: GroupSession, reading: _Reading, partitions: Sequence[TopicPartition]
 ) -> None:
-    """Set the positions of a generation: the group's committed offsets, or where the options say."""
+    """Set the position in each partition for a new generation: the group's committed offset, or what options say."""
     options = reading.options
     backoff = Backoff(asyncio.get_running_loop().time, options.timeout_s)
     bounds = await read_bounds(client, partitions, backoff, read_committed=options.read_committed)
@@ -220,7 +220,7 @@ async def _read_generation(
 
 
 async def _print(reading: _Reading, output: StandardOutput, fetched: Fetched) -> None:
-    """Print what was fetched, as far as the options allow, and move the position behind it."""
+    """Print the fetched records, as far as the options allow, and advance the position behind them."""
     partition = fetched.partition
     if fetched.position < reading.positions[partition]:
         return
@@ -245,7 +245,7 @@ async def _stop_generation(session: GroupSession, reading: _Reading) -> None:
 
 
 def _report_gap(gap: Gap) -> None:
-    """Tell which records cannot be read any more."""
+    """Print which offsets cannot be read any more, why, and where reading continues."""
     print_error(
         f"{gap.partition}: offset {gap.position} is not in the log ({gap.reason}). Reading goes on at offset "
         f"{gap.next_position}."

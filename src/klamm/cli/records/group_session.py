@@ -100,7 +100,7 @@ class GroupSession:
                 await self._commit(dict(positions()), self._backoff())
 
     def _on_end(self, task: "asyncio.Task[None]") -> None:
-        """Tell that the generation is over; an error other than a lost membership is raised by `ended`."""
+        """Signal that the generation is over; `ended` raises an error other than a lost membership."""
         if task.cancelled() or self.ended.done():
             return
         error = task.exception()
@@ -118,7 +118,7 @@ class GroupSession:
         self._committed |= changed
 
     def _commit_steps(self, offsets: Mapping[TopicPartition, int], backoff: Backoff) -> Steps[None]:
-        """A commit as member of the generation, or without a subscription."""
+        """Return the steps of a commit, as a member of the current generation or as a client without a subscription."""
         if self._member is not None:
             return self._member.commit(offsets, backoff)
         assert self._route is not None

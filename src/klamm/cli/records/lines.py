@@ -12,7 +12,7 @@ _FILE_BLOCK_BYTES: Final = 256 * 1024
 
 class Input(Protocol):
     async def read(self) -> bytes:
-        """The next bytes; empty at the end."""
+        """Return the next bytes of the input; empty at its end."""
         ...
 
 
@@ -25,7 +25,7 @@ class FileInput:
         self._position = 0
 
     async def read(self) -> bytes:
-        """The next bytes; empty at the end. Raises OSError."""
+        """Return the next bytes of the file; empty at its end. Raises OSError."""
         content = await self._disk.in_thread(self._file.pread, _FILE_BLOCK_BYTES, self._position)
         self._position += len(content)
         return bytes(content)

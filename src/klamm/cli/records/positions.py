@@ -35,7 +35,7 @@ def parse_start(offset: str | None, from_: str | None, since: str | None, now_ms
     """The start that the options name; None where none does. Raises UsageError."""
     given = {"--offset": offset, "--from": from_, "--since": since}
     if len(named := [option for option, text in given.items() if text is not None]) > 1:
-        raise UsageError(f"{named[0]} excludes {named[1]}: omit one of them.")
+        raise UsageError(f"{named[0]} cannot be used with {named[1]}: omit one of them.")
     if from_ is not None:
         return Start(StartKind.TIME, parse_time("--from", from_))
     if since is not None:
@@ -54,8 +54,8 @@ def _parse_offset(text: str) -> Start:
     if _FROM_END.fullmatch(text):
         return Start(StartKind.FROM_END, -int(text))
     raise UsageError(
-        f"--offset {text!r} is no start. Give beginning, end, stored, an offset, -N for the last N records of each "
-        "partition, or s@TIME."
+        f"--offset {text!r} is not a position to start from. Give beginning, end, stored, an offset, -N for the "
+        "last N records of each partition, or s@TIME."
     )
 
 

@@ -6,17 +6,15 @@ from typing import Final, NamedTuple
 
 from klamm.cli.records.record_json import encode_record
 from klamm.cli.records.text import Printed
-from klamm.client.read_committed import AbortedTransactions
+from klamm.client.read_committed import AbortedTransactions, is_abort_marker
 from klamm.client.reader import Fetched
 from klamm.wire.records import (
     BatchHeader,
-    ControlType,
     CorruptRecords,
     Record,
     TimestampType,
     batches,
     crc_is_valid,
-    end_marker_of,
     records,
 )
 
@@ -50,7 +48,7 @@ class Printer:
         try:
             for header in batches(fetched.records):
                 _check_crc(fetched, header)
-                is_abort = partial(_is_abort, fetched, header)
+                is_abort = partial(is_abort_marker, fetched.records, header)
                 is_hidden = transactions.hide(header.last_offset, header.producer_id, header.attributes, is_abort)
                 if not (is_hidden or header.is_control):
                     for block in self._batch_blocks(fetched, header, position, limit, most):
@@ -68,7 +66,7 @@ class Printer:
     def _batch_blocks(
         self, fetched: Fetched, header: BatchHeader, position: int, limit: int | None, most: int | None
     ) -> Iterator[Block]:
-        """The records of one batch."""
+        """Yield the records of one batch that are to be printed, in blocks."""
         pieces: list[bytes] = []
         length = size = 0
         form = self._json_of(header) if self._form is None else self._form
@@ -94,7 +92,7 @@ class Printer:
 
     @staticmethod
     def _json_of(header: BatchHeader) -> Format:
-        """A form that prints a record of this batch as a JSON line."""
+        """Return the function that prints a record of this batch as a JSON line."""
         timestamp_type = _TIMESTAMP_TYPES[header.timestamp_type]
 
         def form(printed: Printed) -> bytes:
@@ -112,9 +110,3 @@ def _check_crc(fetched: Fetched, header: BatchHeader) -> None:
             f"the batch at offset {header.base_offset} does not match its CRC: it was damaged on the way or on the "
             "leader's disk. Read it again; if it stays so, elect another leader with `klamm elect`."
         )
-
-
-def _is_abort(fetched: Fetched, header: BatchHeader) -> bool:
-    """Whether a control batch is the abort marker of its transaction."""
-    marker = end_marker_of(fetched.records, header)
-    return marker is not None and marker.type is ControlType.ABORT

@@ -128,7 +128,7 @@ async def _read_and_add(
 
 
 def _record_maker(options: ProduceOptions) -> Callable[[bytes], GivenRecord]:
-    """A function from a message of the input to a record."""
+    """Return the function that makes a record of a message of the input."""
 
     def from_json(line: bytes) -> GivenRecord:
         """Parse a JSON line and add the headers of the command line. Raises UsageError."""
@@ -139,7 +139,7 @@ def _record_maker(options: ProduceOptions) -> Callable[[bytes], GivenRecord]:
         return given._replace(record=record)
 
     def from_text(line: bytes) -> GivenRecord:
-        """Split the key off."""
+        """Make a record of a text message: what comes before the key delimiter is the key."""
         key, value = options.key, line
         if options.key_delimiter is not None and options.key_delimiter in line:
             key, _, value = line.partition(options.key_delimiter)
@@ -174,7 +174,7 @@ async def _items(world: World, options: ProduceOptions) -> AsyncIterator[list[It
 
 
 async def _numbered(source: Input, delimiter: bytes, name: str) -> AsyncIterator[list[Item]]:
-    """The lines with their numbers, from 1."""
+    """Yield the lines of the input with their line numbers, which begin with 1."""
     number = 1
     async for lines in split_lines(source, delimiter, name):
         yield [Item(line, f"{name}, line {i}") for i, line in enumerate(lines, start=number)]
@@ -186,7 +186,9 @@ def _read_whole(world: World, path: str) -> bytes:
     if world.disk.is_directory(path):
         raise UsageError(f"{path} is a directory. Give files.")
     if (size := world.disk.size(path)) > _MAX_FILE_BYTES:
-        raise UsageError(f"{path} has {size:,} bytes, which no record can hold. Pass --lines to send its lines.")
+        raise UsageError(
+            f"{path} has {size:,} bytes, too many for one record. Pass --lines to send each line as a record."
+        )
     return world.disk.read(path)
 
 
@@ -209,7 +211,7 @@ class Routes:
         """The partition, and the record with its timestamp. Raises UsageError."""
         topic = self._options.topic or given.topic
         if topic is None:
-            raise UsageError('it names no topic: add "topic", or pass --topic.')
+            raise UsageError('the record names no topic: add "topic", or pass --topic.')
         count = self._counts.get(topic) or await self.find_topic(topic)
         number = self._options.partition
         if number is None and self._options.partitioner is None:
@@ -238,7 +240,10 @@ class Routes:
         return counts[topic]
 
     def _by_key(self, topic: str, record: NewRecord, count: int) -> int:
-        """The partition by the key; without a key one that stays for a while."""
+        """Choose the partition by the hash of the key.
+
+        Records without a key go to one partition for a while, then to another.
+        """
         if record.key is not None:
             return self._partitioner(record.key, count)
         number, left = self._sticky.get(topic, (0, 0))
@@ -251,12 +256,14 @@ class Routes:
 def check_options(options: ProduceOptions) -> None:
     """Raise UsageError for options that exclude each other."""
     if options.topic is None and not options.is_json:
-        raise UsageError("--topic is missing. Only records in JSON (--json) can name their own.")
+        raise UsageError("--topic is missing. Add it, or give records in JSON (--json) that name their topic.")
     if options.is_json and options.key_delimiter is not None:
         raise UsageError('--key-delimiter has no meaning with --json: give the key as the field "key".')
     if options.key is not None and options.key_delimiter is not None:
-        raise UsageError("--key excludes --key-delimiter: omit one of them.")
+        raise UsageError("--key cannot be used with --key-delimiter: omit one of them.")
     if options.partition is not None and options.partitioner is not None:
-        raise UsageError("--partition excludes --partitioner: omit one of them.")
+        raise UsageError("--partition cannot be used with --partitioner: omit one of them.")
     if options.by_lines and not options.files:
-        raise UsageError("--lines is for files; standard input is always read by lines. Omit it, or name files.")
+        raise UsageError(
+            "--lines is only for files; each line of standard input is a message anyway. Omit --lines, or name files."
+        )

@@ -47,7 +47,7 @@ class Progress:
         print(self._text(records, size, lag), file=sys.stderr, flush=True)
 
     def _text(self, records: int, size: int, lag: int | None) -> str:
-        """Rows, MB, rates and lag."""
+        """Return the progress line: records, MB, rates and lag."""
         elapsed_s = max(self._now_s() - self._started_s, 0.001)
         behind = "" if lag is None else f", lag {lag:,}"
         return (

@@ -73,10 +73,10 @@ def decode_record(line: bytes) -> GivenRecord:
         given = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            f'it is not a record in JSON: {error}. Give for example {{"key": "k", "payload": "text"}}.'
+            f'the line is not a record in JSON: {error}. Give for example {{"key": "k", "payload": "text"}}.'
         ) from None
     if given.ts is not None and given.ts < -1:
-        raise UsageError(f"ts {given.ts} is no timestamp: give milliseconds since 1970, or leave it out.")
+        raise UsageError(f"ts {given.ts} is not a timestamp: give milliseconds since 1970, or leave it out.")
     record = NewRecord(_as_bytes(given.payload), _as_bytes(given.key), headers=_headers(given.headers))
     return GivenRecord(given.topic, given.partition, None if given.ts == -1 else given.ts, record)
 
@@ -87,12 +87,14 @@ def _headers(given: list[_Text] | dict[str, _Text]) -> tuple[tuple[str, bytes | 
         return tuple((name, _as_bytes(value)) for name, value in given.items())
     names = given[::2]
     if len(given) % 2 or not all(isinstance(name, str) for name in names):
-        raise UsageError('headers are not pairs: give ["name", "value", ...] or {"name": "value"}.')
+        raise UsageError(
+            'the field "headers" does not consist of pairs: give ["name", "value", ...] or {"name": "value"}.'
+        )
     return tuple((str(name), _as_bytes(value)) for name, value in zip(names, given[1::2], strict=True))
 
 
 def _as_text(content: bytes | None) -> _Text:
-    """Bytes for JSON: text where they are UTF-8."""
+    """Return bytes for JSON: as text if they are UTF-8, else in base64."""
     if content is None:
         return None
     try:
@@ -107,5 +109,8 @@ def _as_bytes(text: _Text) -> bytes | None:
         try:
             return text.encode()
         except UnicodeEncodeError as error:
-            raise UsageError(f"a text has half of a surrogate pair ({error.reason}): give it as base64.") from None
+            raise UsageError(
+                f"a key, payload or header has half of a surrogate pair, which UTF-8 cannot encode ({error.reason}): "
+                "give it as base64."
+            ) from None
     return None if text is None else text.base64

@@ -16,13 +16,13 @@ def unescape(option: str, text: str) -> bytes:
     """The bytes that a text with escapes stands for. Raises UsageError."""
 
     def replace(match: re.Match[str]) -> str:
-        """The character of one escape."""
+        """Return the character that one escape sequence stands for."""
         code = match[1]
         if code.startswith("x") and len(code) > 1:
             return chr(int(code[1:], 16))
         if code not in _PLAIN:
             raise UsageError(
-                rf"{option} {text!r}: there is no escape \{code}. Use \n, \r, \t, \0, \\ or \xNN with two hex digits."
+                rf"{option} {text!r}: unknown escape \{code}. Use \n, \r, \t, \0, \\ or \xNN with two hex digits."
             )
         return _PLAIN[code]
 
@@ -55,12 +55,12 @@ Part = Callable[[Printed], bytes]
 
 
 def _size(content: bytes | None) -> int:
-    """The length; -1 for null."""
+    """The number of bytes of a key or payload; -1 for null."""
     return -1 if content is None else len(content)
 
 
 def _shown(content: bytes | None, null: bytes) -> bytes:
-    """The content, or what stands for null."""
+    """The bytes to print for a key, payload or header value: its content, or the text `null` for one that is null."""
     return null if content is None else content
 
 
@@ -70,7 +70,7 @@ def _headers_text(record: Record, null: bytes) -> bytes:
 
 
 def _constant(content: bytes) -> Part:
-    """A part that is the same for all records."""
+    """Return a part of a format that prints the same bytes for every record."""
     return lambda _printed: content
 
 
@@ -104,19 +104,20 @@ def parse_format(text: str, null: bytes = b"") -> Callable[[Printed], bytes]:
             parts.append(fields[piece])
         else:
             raise UsageError(
-                f"--format {text!r}: there is no field %{piece}. Use %s payload, %S its size, %R its size as 4 bytes, "
-                "%k key, %K its size, %T timestamp, %h headers, %t topic, %p partition, %o offset, %% percent sign."
+                f"--format {text!r}: the field %{piece} is unknown. Use %s payload, %S its size, %R its size as "
+                "4 bytes, %k key, %K its size, %T timestamp, %h headers, %t topic, %p partition, %o offset, %% "
+                "percent sign."
             )
     return lambda printed: b"".join([part(printed) for part in parts])
 
 
 def default_format(key_delimiter: bytes | None, delimiter: bytes, null: bytes) -> Callable[[Printed], bytes]:
-    """Key, delimiter, payload: as `klamm produce` reads them."""
+    """Return the function that prints a record as `klamm produce` reads it: key, key delimiter, payload, delimiter."""
     if key_delimiter is None:
         return lambda p: _shown(p.record.value, null) + delimiter
     return lambda p: _shown(p.record.key, null) + key_delimiter + _shown(p.record.value, null) + delimiter
 
 
 def null_text(is_shown: bool) -> bytes:
-    """What stands for null: `NULL` or nothing."""
+    """The text to print for null: `NULL`, or nothing."""
     return _NULL if is_shown else b""

@@ -54,18 +54,20 @@ def judge(context: ControllerContext, partition: Partition | None, proposal: Pro
     if proposal.leader_epoch < now.leader_epoch:
         return Verdict(
             ErrorCode.FENCED_LEADER_EPOCH,
-            f"the request has leader epoch {proposal.leader_epoch}, the current one is {now.leader_epoch}",
+            f"the request has leader epoch {proposal.leader_epoch}, but the current one is {now.leader_epoch}",
         )
     if (proposal.leader, proposal.isr, proposal.recovery) == (now.leader, now.isr, now.recovery):
         return Verdict(current=now)
     if proposal.partition_epoch < now.partition_epoch:
-        text = f"the request has partition epoch {proposal.partition_epoch}, the current one is {now.partition_epoch}"
+        text = (
+            f"the request has partition epoch {proposal.partition_epoch}, but the current one is {now.partition_epoch}"
+        )
         return Verdict(ErrorCode.INVALID_UPDATE_VERSION, text)
     return _judge_content(context, partition, now, proposal, version)
 
 
 def plan_isr_changes(stored: Mapping[Partition, LeaderAndIsr], accepted: Mapping[Partition, LeaderAndIsr]) -> StatePlan:
-    """Write accepted proposals, except where the stored state changed after the leader made its proposal."""
+    """Plan to write the accepted ISR changes, except where the stored state changed after the leader's proposal."""
     plan = StatePlan()
     for p, now in stored.items():
         if now.partition_epoch == accepted[p].partition_epoch:
@@ -92,10 +94,12 @@ def _judge_content(
     if proposal.recovery == LeaderRecoveryState.RECOVERING and len(proposal.isr) > 1:
         return Verdict(
             ErrorCode.INVALID_REQUEST,
-            f"a recovering leader must be alone in the ISR, the request has {', '.join(map(str, proposal.isr))}",
+            f"a recovering leader must be alone in the ISR, but the request has {', '.join(map(str, proposal.isr))}",
         )
     if proposal.recovery == LeaderRecoveryState.RECOVERING and now.recovery == LeaderRecoveryState.RECOVERED:
-        return Verdict(ErrorCode.INVALID_REQUEST, "the leader has recovered, the request sets it to recovering again")
+        return Verdict(
+            ErrorCode.INVALID_REQUEST, "the leader has recovered already, but the request sets it to recovering again"
+        )
     if not proposal.isr:
         return Verdict(ErrorCode.INVALID_REQUEST, "the ISR in the request is empty")
     if ineligible := [b for b in proposal.isr if b not in context.live or b not in partition.replicas]:

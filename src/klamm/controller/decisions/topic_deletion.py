@@ -97,9 +97,10 @@ def decide_deletion_step(
     if waited_for:
         return DeletionDecision(Step.WAIT, _why_waiting_for_dead(waited_for, timeout_s))
     if found.gone and (context.topics[topic].id is None or not requests_carry_topic_ids):
-        why = f"brokers {_list(found.gone)} are not alive, and without a topic id their replicas cannot be told apart"
         return DeletionDecision(
-            Step.WAIT, f"{why} from those of a later topic of that name; the deletion continues when they return"
+            Step.WAIT,
+            f"brokers {_list(found.gone)} are not alive, and without a topic id their replicas cannot be told apart "
+            "from those of a later topic of that name; the deletion continues when they return",
         )
     return DeletionDecision(Step.COMPLETE)
 

@@ -42,7 +42,9 @@ async def on_broker_change(term: TermContext, event: BrokerChange) -> None:
     found = await term.store.read_brokers(watch=True)
     changes = diff_brokers(term.context.registered, usable_brokers(term, found), term.context.brokers_in_transition)
     if changes:
-        ends = await term.store.read_process_ends([*changes.dead, *(b.id for b in changes.bounced)])
+        gone = [*changes.dead, *(b.id for b in changes.bounced)]
+        known = term.context.registered
+        ends = await term.store.read_process_ends({b: known[b].epoch if b in known else 0 for b in gone})
         term.journal.found(
             term.cause,
             new=[b.id for b in changes.new],

@@ -88,7 +88,7 @@ def begin_expiring_tokens(term: TermContext) -> None:
 async def on_token_expiry(term: TermContext, event: DelegationTokenExpiry) -> None:
     """Delete expired tokens. A token that cannot be decoded, which nobody can use, stays and is journalled."""
     interval_ms = term.settings.token_check_interval_ms
-    assert interval_ms is not None, "the event is put where tokens are enabled"
+    assert interval_ms is not None, "this event is queued only where delegation tokens are enabled"
     term.timers.after(TIMER, interval_ms / 1000, DelegationTokenExpiry())
     tokens, malformed = await term.store.tokens.read()
     for error in malformed:

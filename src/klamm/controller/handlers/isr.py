@@ -30,7 +30,7 @@ from klamm.wire.messages import (
     AlterPartitionResponseTopicData,
 )
 from klamm.zk.admin_znodes import decode_isr_change
-from klamm.zk.controller_store import StatesRead
+from klamm.zk.partition_states import StatesRead
 from klamm.zk.znodes import ISR_CHANGES, MalformedZnode
 
 FIRST_VERSION_WITH_BROKER_EPOCHS = 3

@@ -26,8 +26,8 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.zk.controller_store import StatesRead
 from klamm.zk.fenced import chunks
+from klamm.zk.partition_states import StatesRead
 
 Assignments = Mapping[Partition, ReplicaAssignment]
 Reasons = dict[Partition, str]
@@ -247,7 +247,7 @@ async def _raise_epochs(term: TermContext, stored: Mapping[Partition, LeaderAndI
 
 
 async def _raise_chunk(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
-    """Raise the leader epochs of one chunk in ZooKeeper; returns the partitions that were written."""
+    """Raise the leader epochs of some of the partitions in ZooKeeper; return the partitions that were written."""
 
     async def plan(states: States) -> StatePlan:
         """Return the stored states with a higher leader epoch, to write."""

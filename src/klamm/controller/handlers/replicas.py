@@ -26,7 +26,7 @@ async def replicas_new(term: TermContext, replicas: Replicas) -> None:
     """Move replicas to New; where a leader is known, send LeaderAndIsr so that they create their logs."""
     for broker in sorted(replicas):
         async for chunk in term.slices.over(replicas[broker]):
-            leading = {p: "a new replica cannot lead already" for p in chunk if p.leader == broker}
+            leading = {p: "a new replica cannot be the leader already" for p in chunk if p.leader == broker}
             term.refuse("new replica", leading)
             for p in _move(term, broker, [p for p in chunk if p not in leading], ReplicaState.NEW):
                 if p.leadership is not None:

@@ -13,7 +13,7 @@ from klamm.controller.context import Partition
 from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.term_context import TermContext
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.zk.controller_store import StatesRead
+from klamm.zk.partition_states import StatesRead
 
 States: TypeAlias = Mapping[Partition, LeaderAndIsr]
 PlanT = TypeVar("PlanT", bound=StatePlan)

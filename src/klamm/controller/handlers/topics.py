@@ -10,6 +10,7 @@ from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.replicas import replicas_new, replicas_online
+from klamm.controller.loading import add_topics
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.steps import READ_TOPICS
 from klamm.controller.term_context import TermContext
@@ -153,24 +154,7 @@ async def _add_topics(term: TermContext, found: Mapping[str, TopicZnode]) -> lis
     Everything that ZooKeeper may refuse comes first, so that no topic is added without its replicas.
     """
     topic_ids = {name: await _topic_id(term, name, znode) for name, znode in found.items()}
-    partitions: list[Partition] = []
-    for name, znode in found.items():
-        await term.slices.checkpoint(len(znode.partitions))
-        topic = term.context.add_topic(name, topic_ids[name], znode.czxid)
-        partitions += [term.context.make_partition(topic, n, a) for n, a in znode.partitions.items()]
-    await _list_replicas(term, partitions)
-    return partitions
-
-
-async def _list_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
-    """Add the replicas of these partitions to the context, one broker at a time, so that the loop is not blocked."""
-    held: dict[BrokerId, list[Partition]] = {}
-    for p in partitions:
-        for broker in p.replicas:
-            held.setdefault(broker, []).append(p)
-    for broker, its in held.items():
-        await term.slices.checkpoint(len(its))
-        term.context.list_replicas(broker, its)
+    return await add_topics(term.context, term.slices, found, topic_ids)
 
 
 async def _topic_id(term: TermContext, name: str, znode: TopicZnode) -> uuid.UUID | None:

@@ -73,7 +73,7 @@ def _await_joins(context: CoordinatorContext, group: Group) -> None:
 
 
 def _report_late_members(context: CoordinatorContext, group: Group) -> None:
-    """Note in the journal for whom the rebalance waits."""
+    """Write to the journal which members the rebalance is still waiting for."""
     group.late_timer = None
     context.journal.waiting(group, [m for m in group.members.values() if not m.awaits_join])
 
@@ -90,7 +90,11 @@ def complete(context: CoordinatorContext, group: Group) -> None:
     if group.state is DEAD:
         return
     for member in [m for m in group.members.values() if not m.awaits_join and not m.is_static]:
-        log.info("member did not join in time", group=group.group_id, member=member.member_id)
+        log.info(
+            "member removed from its group: it did not join the rebalance in time",
+            group=group.group_id,
+            member=member.member_id,
+        )
         context.journal.removed(group, member, f"it did not join within {group.rebalance_timeout_ms} ms")
         group.remove(member.member_id)
     if not group.elect_joined_leader() and group.members:

@@ -38,7 +38,12 @@ def replace(
     assert request.instance_id is not None
     before = _before(group, request.instance_id)
     member = group.replace_static(request.instance_id, context.new_member_id(request.instance_id))
-    log.info("static member has a new id", group=group.group_id, old=before.member_id, new=member.member_id)
+    log.info(
+        "a static member joined again and has a new member id",
+        group=group.group_id,
+        old=before.member_id,
+        new=member.member_id,
+    )
     context.sessions.restart(group, member)
     group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     reply = group.await_join(member)

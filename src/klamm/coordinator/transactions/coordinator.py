@@ -72,7 +72,8 @@ class TransactionCoordinator:
                 await work(self._context)
             except (KlammError, OSError) as error:
                 log.error(
-                    "cannot abort or remove expired transactions; trying again after the interval", reason=str(error)
+                    "cannot abort or remove expired transactions; trying again after the cleanup interval",
+                    reason=str(error),
                 )
 
     def on_leadership_change(self, change: LeadershipChange) -> None:

@@ -77,4 +77,7 @@ async def _remove(context: TransactionContext, owned: Owned, candidates: Sequenc
             context.journal.transaction(transaction.transactional_id, "expired", is_routine=False,
                                         why="idle for transactional.id.expiration.ms")  # fmt: skip
     if error:
-        log.warning("cannot remove expired transactional ids; trying again after the interval", reason=error.name)
+        log.warning(
+            "cannot remove expired transactional ids from __transaction_state; trying again after the cleanup interval",
+            reason=error.name,
+        )

@@ -48,7 +48,7 @@ class LoadedTransactions:
         transactional_id = read_key(record.key)
         if transactional_id is None:
             log.warning(
-                "record of a newer kind ignored while loading __transaction_state",
+                "record of an unknown newer kind ignored while loading __transaction_state",
                 offset=record.offset,
                 action="Nothing, if a newer broker wrote it. Else check which program wrote to __transaction_state.",
             )

@@ -66,7 +66,7 @@ def read_value(transactional_id: str, value: bytes) -> Transaction:
     """Decode the value of a transactional id's record. Raises UnknownTransactionRecord."""
     version = _version_of(value)
     if not 0 <= version <= _NEWEST_VALUE:
-        raise UnknownTransactionRecord(f"a value with the unknown record version {version}")
+        raise UnknownTransactionRecord(f"a value in __transaction_state has the unknown record version {version}")
     try:
         read = TransactionLogValue.decode(value, version, _VERSION.size)
     except WireError as error:

@@ -78,7 +78,7 @@ async def store(
         transaction.complete(transition)
         return ErrorCode.NONE
     log.info(
-        "cannot store a transaction",
+        "cannot write the state of a transaction to __transaction_state: the producer gets an error and tries again",
         transactional_id=transaction.transactional_id,
         state=transition.state,
         reason=error.name,

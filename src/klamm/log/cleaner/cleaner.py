@@ -175,7 +175,7 @@ class LogCleaner:
         if dirty.is_reset:
             if not log.config.is_deleted:
                 logger.warning(
-                    "cleaner checkpoint lies outside the log, which is cleaned from its start",
+                    "the cleaner checkpoint is outside the log: the log is cleaned from its start",
                     partition=str(log.partition),
                     checkpoint=cleaning.first_dirty,
                     log_start=log.start_offset,
@@ -215,7 +215,7 @@ def _report(log: Log, dirty: DirtyRange, finished: CleaningFinished, took_s: flo
     )
     if finished.keyless_records:
         logger.warning(
-            "records without a key were removed: a compacted topic cannot keep them",
+            "records without a key were removed from a compacted topic, which cannot keep them",
             partition=str(log.partition),
             records=finished.keyless_records,
         )

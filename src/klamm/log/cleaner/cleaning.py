@@ -69,7 +69,9 @@ class Cleaning:
             began = loop.time()
             progress = await workers.run(advance_cleaning, self._token, self._step_bytes)
             if self._log.cleaning.is_void or self._log.has_failed:
-                logger.info("compaction ended early: the log was truncated", partition=str(self._log.partition))
+                logger.info(
+                    "compaction of a log ended early, because the log was truncated", partition=str(self._log.partition)
+                )
                 return None
             match progress.event:
                 case CleaningFinished() as finished:
@@ -119,7 +121,7 @@ class Cleaning:
             self._mark_uncleanable(failed.reason)
         elif failed.errno in _FULL:
             logger.warning(
-                "compaction needs more space than the device has, it is tried again",
+                "compaction of a log needs more space than the device has; trying again later",
                 partition=str(self._log.partition),
                 directory=self._log.directory,
                 retry_ms=self._settings.backoff_ms,
@@ -134,7 +136,7 @@ class Cleaning:
             self._mark_uncleanable(reason)
             return
         logger.warning(
-            "compaction failed, it is tried again",
+            "compaction of a log failed; trying again later",
             partition=str(self._log.partition),
             reason=reason,
             retry_ms=self._settings.backoff_ms,

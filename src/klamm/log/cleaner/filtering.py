@@ -47,11 +47,11 @@ class FilterCounts:
 class _Fate(Enum):
     """What happens to a whole batch before its records are looked at."""
 
-    FILTER = "keep the records that stay, drop the batch without any"
-    FILTER_KEEP_EMPTY = "keep the records that stay, and the header without any"
+    FILTER = "keep the remaining records; drop a batch that has none left"
+    FILTER_KEEP_EMPTY = "keep the remaining records; keep the header of a batch that has none left"
     DROP = "drop the batch"
     EMPTY = "keep the header only"
-    MARK = "a marker whose transaction has no data left: it gets a delete horizon"
+    MARK = "set the delete horizon of a marker whose transaction has no data left"
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class BatchFilter:
         return header.last_offset == end.last_data_offset
 
     def _without_filter(self, run: Run, number: int, fate: _Fate | None) -> WrittenBatch | None:
-        """Return a batch whose records need not be filtered as it goes to the new segment; None where it is dropped."""
+        """Return what the new segment gets of a batch whose records need no filter; None where the batch is dropped."""
         header = header_at(run.buffer, run.positions[number])
         if fate in (_Fate.EMPTY, _Fate.FILTER_KEEP_EMPTY) and (fate is _Fate.EMPTY or header.record_count <= 0):
             return _emptied(header)

@@ -64,7 +64,7 @@ def intact_bytes(buffer: Buffer) -> IntactBytes:
 
 
 def intact_bytes_of_file(file: File, position: int, size: int) -> IntactBytes:
-    """The same as `intact_bytes` for `size` bytes of a file, from this position on."""
+    """Do for `size` bytes of a file, from this position on, what `intact_bytes` does for a buffer."""
     reader, at, end = BatchReader(file, position + size), position, position + size
     while at < end:
         content = file.pread(min(CHUNK_BYTES, end - at), at)
@@ -106,7 +106,7 @@ class BatchReader:
         """Read the header of the batch at this position. Raises OSError, CorruptRecords where no batch can be there."""
         size, left = self.size_at(position), self._end - position
         if size > left:
-            raise CorruptRecords(f"a batch has a length of {size} bytes, only {left} follow")
+            raise CorruptRecords(f"a batch header announces {size} bytes, but only {left} follow")
         within = self._load(position, HEADER_BYTES)
         return header_at(self._chunk, within)._replace(position=position)
 

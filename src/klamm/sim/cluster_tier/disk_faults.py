@@ -73,7 +73,7 @@ def slow_disk(cluster: ClusterWithDisks, draw: Draw) -> None:
     takes_s = draw("takes_s", lambda rng: rng.choice((0.05, 0.5, 3.0)))
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     disk = cluster.disks[f"node-{number}"]
-    cluster.log(f"node {number} takes {takes_s} s for each call to the device, for {for_s} s")
+    cluster.log(f"the disk of node {number} is slow: {takes_s} s per call to the device, for {for_s} s")
     disk.latency_s = takes_s
     call_after(cluster, for_s, setattr, disk, "latency_s", cluster.device_s)
 
@@ -101,7 +101,7 @@ def disk_error(cluster: ClusterWithDisks, draw: Draw) -> None:
 
 
 def disk_full(cluster: ClusterWithDisks, draw: Draw) -> None:
-    """A machine's disk fills up; there is room again after a while."""
+    """A machine's disk is full for a while, so that writes to it fail."""
     number, _ = draw_node(cluster, draw)
     for_s = draw("for_s", lambda rng: _MAX_S * rng.random())
     disk = cluster.disks[f"node-{number}"]

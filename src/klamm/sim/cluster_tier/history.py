@@ -9,12 +9,16 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
+    Assigned,
     CommitEnded,
+    MemberGone,
     Polled,
     PositionLost,
     PowerLost,
+    ProducerStarted,
     Send,
     SendState,
+    Transaction,
 )
 from klamm.sim.history.history import History
 
@@ -36,7 +40,8 @@ class TopicFacts(NamedTuple):
 
 
 OFFSETS_TOPIC: Final = TopicPartition("__consumer_offsets", 0)
-"""The nodes are configured with one partition of it."""
+TRANSACTIONS_TOPIC: Final = TopicPartition("__transaction_state", 0)
+"""The nodes are configured with one partition of each."""
 
 
 @dataclass(slots=True)
@@ -45,11 +50,13 @@ class GroupCommits:
 
     stored: int = -1
     """The newest that the coordinator said to be stored."""
+    generation: int = -1
+    """Of the member that committed it."""
     open: set[int] = field(default_factory=set)
     """Those without an answer: any of them may be stored, also after a newer one."""
 
     def allows(self, offset: int) -> bool:
-        """Whether the coordinator may tell this offset."""
+        """Whether this may be the committed offset: of the last acknowledged commit, or of one without an answer."""
         return offset == self.stored or offset in self.open
 
 
@@ -78,6 +85,14 @@ class TierHistory:
     """From this offset on a device destroyed what some replica had synced."""
     commits: dict[tuple[str, TopicPartition], GroupCommits] = field(default_factory=dict)
     """By group and partition."""
+    transactions: list[Transaction] = field(default_factory=list)
+    """In the order in which their first records were sent."""
+    newest_producers: dict[str, ProducerStarted] = field(default_factory=dict)
+    """By transactional id."""
+    generations: dict[str, dict[int, list[Assigned]]] = field(default_factory=dict)
+    """By group and generation: what its members were assigned."""
+    gone_members: set[tuple[str, str]] = field(default_factory=set)
+    """Group and member id of those that read nothing any more."""
     lost: int = 0
     """Records that a power loss took, as no promise forbids."""
 
@@ -117,6 +132,8 @@ class TierHistory:
         """Record which send has each value."""
         for value in send.values:
             self.sends[value] = send
+        if send.transaction is not None and send.transaction.sends == [send]:
+            self.transactions.append(send.transaction)
 
     def on_acknowledged(self, event: Acknowledged) -> None:
         """Record the values and offsets of an acknowledged send; with acks=all they count as committed."""
@@ -148,12 +165,27 @@ class TierHistory:
         self.runs[node] = self.runs.get(node, 0) + 1
 
     def on_commit_ended(self, event: CommitEnded) -> None:
-        """Note a commit of a group's offset."""
+        """Record the offset of a group's commit, as stored or, where the answer is missing, as possibly stored."""
         known = self.commits.setdefault((event.group, event.partition), GroupCommits())
         if event.is_stored:
-            known.stored = event.offset
+            if event.generation >= known.generation:  # else the answer is late: the next owner has committed since
+                known.stored, known.generation = event.offset, event.generation
         else:
             known.open.add(event.offset)
+
+    def on_assigned(self, event: Assigned) -> None:
+        """Note what a member of a group was assigned in a generation."""
+        self.generations.setdefault(event.group, {}).setdefault(event.generation, []).append(event)
+
+    def on_member_gone(self, event: MemberGone) -> None:
+        """Note that a member reads nothing any more."""
+        self.gone_members.add((event.group, event.member))
+
+    def on_producer_started(self, event: ProducerStarted) -> None:
+        """Record which epoch of the transactional id fences the lower ones, and from when on."""
+        newest = self.newest_producers.get(event.transactional_id)
+        if newest is None or newest.epoch < event.epoch:
+            self.newest_producers[event.transactional_id] = event
 
     def on_position_lost(self, event: PositionLost) -> None:
         """Forget the consumer's position in the partition."""

@@ -12,10 +12,43 @@ class SendState(StrEnum):
     REFUSED = "refused"  # every answer said that nothing was appended
 
 
+class TransactionState(StrEnum):
+    ABORTED = "aborted"  # no request to commit it was sent: it can only be aborted
+    COMMITTING = "committing"  # a request to commit it was sent: it may be committed, also much later
+    COMMITTED = "committed"  # the coordinator acknowledged that
+
+
+class Transaction:
+    """One transaction of a copier: copies of records of `source`, and the offset after them."""
+
+    __slots__ = ("epoch", "group", "next_offset", "sends", "source", "state")
+
+    def __init__(self, group: str, epoch: int, source: TopicPartition, next_offset: int) -> None:
+        self.group = group
+        """The transactional id, and the group whose offset is committed."""
+        self.epoch = epoch
+        """The producer epoch, which fences the producers of lower epochs."""
+        self.source = source
+        self.next_offset = next_offset
+        self.sends: list[Send] = []
+        self.state = TransactionState.ABORTED
+
+
 class Send:
     """One batch of a producer, over all its attempts."""
 
-    __slots__ = ("acks", "began_s", "is_idempotent", "offset", "partition", "producer", "state", "values")
+    __slots__ = (
+        "acks",
+        "attempted_s",
+        "began_s",
+        "is_idempotent",
+        "offset",
+        "partition",
+        "producer",
+        "state",
+        "transaction",
+        "values",
+    )
 
     def __init__(
         self, producer: str, partition: TopicPartition, values: tuple[bytes, ...], acks: int, began_s: float
@@ -30,6 +63,10 @@ class Send:
         """Nothing was sent so far."""
         self.offset = -1
         """Of the first record; -1 where the answer does not tell."""
+        self.attempted_s = began_s
+        """When the last attempt was sent."""
+        self.transaction: Transaction | None = None
+        """The transaction that the records are part of."""
 
 
 class Acknowledged(NamedTuple):
@@ -58,6 +95,10 @@ class Polled(NamedTuple):
     """Offset and value of each record from there on."""
     high_watermark: int
     log_start: int
+    control: frozenset[int] = frozenset()
+    """The offsets of records that are not data but end a transaction."""
+    aborted: frozenset[int] | None = None
+    """The offsets of records of aborted transactions; None for a consumer that reads uncommitted."""
 
 
 class CorruptPoll(NamedTuple):
@@ -84,6 +125,27 @@ class CommitEnded(NamedTuple):
     offset: int
     is_stored: bool
     """Whether the coordinator said so; else the offset may be stored, now or a little later."""
+    generation: int = -1
+    """Of the member that commits; -1 for a client that is no member."""
+    began_s: float = 0.0
+    """When the first attempt was sent."""
+
+
+class Assigned(NamedTuple):
+    """A member of a group got its partitions in a generation."""
+
+    group: str
+    generation: int
+    member: str
+    partitions: tuple[TopicPartition, ...]
+    at_s: float
+
+
+class MemberGone(NamedTuple):
+    """A member left its group, or fell silent: it reads nothing any more."""
+
+    group: str
+    member: str
 
 
 class CommittedOffsetRead(NamedTuple):
@@ -92,6 +154,14 @@ class CommittedOffsetRead(NamedTuple):
     group: str
     partition: TopicPartition
     offset: int
+
+
+class ProducerStarted(NamedTuple):
+    """The coordinator gave a producer of a transactional id its epoch: those before it are fenced."""
+
+    transactional_id: str
+    epoch: int
+    at_s: float
 
 
 class Truncated(NamedTuple):
@@ -128,5 +198,16 @@ class NodeStarted(NamedTuple):
     node: int
 
 
-ClientEvent = Acknowledged | SequenceRefused | Polled | CorruptPoll | PositionLost | CommitEnded | CommittedOffsetRead
+ClientEvent = (
+    Acknowledged
+    | SequenceRefused
+    | Polled
+    | CorruptPoll
+    | PositionLost
+    | CommitEnded
+    | CommittedOffsetRead
+    | ProducerStarted
+    | Assigned
+    | MemberGone
+)
 DiskEvent = Truncated | WrittenAfterError | PowerLost | NodeStarted

@@ -32,7 +32,7 @@ def restart_server(cluster: ScheduledCluster, draw: Draw) -> None:
 
 
 def lose_quorum(cluster: ScheduledCluster, draw: Draw) -> None:
-    """So many ZooKeeper servers stop that no quorum is left; later they start again."""
+    """Enough ZooKeeper servers stop that no quorum is left; later they start again."""
     _stop(cluster, draw, (len(cluster.servers) + 1) // 2)
 
 

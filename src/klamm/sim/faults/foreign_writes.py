@@ -14,7 +14,7 @@ _NOT_WRITTEN: Final = (znodes.CONTROLLER_EPOCH, znodes.CLUSTER_ID)
 
 
 def write_to_what_is_read(cluster: ScheduledCluster, path: str) -> None:
-    """Change this znode, or its children, as another client might; nothing where nobody else would."""
+    """Change this znode or its children as another client might; does nothing for znodes of controllers alone."""
     if path.startswith(f"{znodes.BROKER_IDS}/"):
         _end_sessions(cluster, path)
     elif (op := _change_of(cluster, path)) is not None:
@@ -31,7 +31,7 @@ def _end_sessions(cluster: ScheduledCluster, path: str) -> None:
 
 
 def _change_of(cluster: ScheduledCluster, path: str) -> Op | None:
-    """The operation that changes what is read at this path; None where there is none."""
+    """Return an operation that changes what a read of this path returns; None if there is none for it."""
     node = cluster.tree.get(path)
     if node is None or path.endswith("/state") or path in _NOT_WRITTEN:
         return None

@@ -73,7 +73,9 @@ def expire_busy_controller(cluster: ClusterUnderTest, draw: Draw) -> None:
         left -= 1
         if not left:
             cluster.injection_points.remove(injection)
-        cluster.log(f"the session of node {step.target} is ended, which is busy and has a request for {step.what}")
+        cluster.log(
+            f"the session of node {step.target} is ended while the node is busy and has a request for {step.what}"
+        )
         cluster.ensemble.end_session(node.session)
         return None
 

@@ -1,7 +1,7 @@
 """The table of all faults: number in the catalogue of docs/simulation.md, name by which a seed chooses it, function."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm.sim.actions import ClusterUnderTest, Draw, ScheduledCluster, restart
 from klamm.sim.faults import control_requests, ensemble, garbage, links, processes, sessions, writes
@@ -15,7 +15,8 @@ class FaultRow(NamedTuple):
     number: int
     """In the catalogue: docs/simulation.md says which rows there are."""
     name: str
-    apply: Fault
+    apply: Callable[[Any, Draw], None]
+    """It takes the cluster of its tier."""
     sign: str
     """What the story says where it took effect."""
 
@@ -30,7 +31,7 @@ FAULT_ROWS: Final[Sequence[FaultRow]] = (
     FaultRow(5, "expire twice", sessions.expire_twice, "is ended, too"),
     FaultRow(5, "expire registering", sessions.expire_registering, " registering"),
     FaultRow(5, "expire taking office", sessions.expire_becoming_controller, " taking office"),
-    FaultRow(5, "expire while asked", sessions.expire_busy_controller, "which is busy and has a request"),
+    FaultRow(5, "expire while asked", sessions.expire_busy_controller, "is busy and has a request"),
     FaultRow(6, "lose answer", writes.lose_write_response, "loses its connection"),
     FaultRow(6, "lose first states", writes.lose_first_state_responses, "first states were written"),
     FaultRow(6, "lose ISR changes", writes.lose_isr_change_responses, "ISR change was written"),
@@ -67,7 +68,7 @@ FAULT_ROWS: Final[Sequence[FaultRow]] = (
     FaultRow(23, "stall", processes.stall, " is blocked "),
     FaultRow(23, "no descriptors", processes.no_descriptors, "no file descriptors"),
     FaultRow(24, "malformed frames", garbage.malformed_frames, "a malformed frame"),
-    FaultRow(24, "malformed answers", garbage.malformed_answers, "a malformed reply from ZooKeeper"),
+    FaultRow(24, "malformed answers", garbage.malformed_answers, "receives a malformed reply"),
 )
 FAULTS: Final[dict[str, Fault]] = {row.name: row.apply for row in FAULT_ROWS}
 

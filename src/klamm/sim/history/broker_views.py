@@ -256,7 +256,7 @@ def answers_by_partition(response: Any, names: Mapping[Any, str]) -> list[tuple[
 
 @lru_cache(maxsize=1024)
 def _read(broker: BrokerId, data: bytes | None) -> Broker | None:
-    """None where the registration cannot be read."""
+    """Decode the content of a registration; None where there is none or it cannot be decoded."""
     try:
         return decode_registration(broker, data, 0).broker
     except MalformedZnode:

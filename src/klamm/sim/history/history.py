@@ -19,7 +19,7 @@ from klamm.sim.history.requests import RequestHistory
 from klamm.sim.history.states import StateHistory
 from klamm.sim.history.topics import TopicHistory
 from klamm.sim.history.trace import Event, Position, TopicZnode
-from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange, Transaction
+from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange, Transaction, Tree
 from klamm.zk import znodes
 from klamm.zk.operations import Check, Op
 from klamm.zk.znodes import MalformedZnode
@@ -33,6 +33,8 @@ class History:
 
     def __init__(self) -> None:
         self.at = Position()
+        self.tree = Tree()
+        """The znodes as the ensemble has them now; who runs an ensemble sets its tree here."""
         self.controllers = ControllerHistory(self.at)
         self.states = StateHistory(self.at)
         self.topics = TopicHistory(self.at, self.states)

@@ -36,7 +36,7 @@ class Queued(NamedTuple):
     """Of an end: 1 where it deletes."""
 
     def covers(self, stop: "Queued") -> bool:
-        """Whether this StopReplica has the effect of the other one, too."""
+        """Whether this StopReplica also has the effect of `stop`, so that `stop` need not be sent."""
         return self.is_stop and self.partition_epoch >= stop.partition_epoch
 
 

@@ -118,6 +118,15 @@ class TermBegan(NamedTuple):
     """Only rules about memory look at it: `invariants/memory.py`."""
 
 
+class ContextRead(NamedTuple):
+    """A new controller has read brokers, topics and partition states as of the zxid `since` or later."""
+
+    term: Term
+    memory: TermContext
+    """Only `invariants/contexts.py` looks at it."""
+    since: int
+
+
 class TermEnded(NamedTuple):
     term: Term
     memory: TermContext
@@ -331,6 +340,7 @@ Event: TypeAlias = (
     | RegistrationChanged
     | RegistrationWritten
     | TermBegan
+    | ContextRead
     | TermEnded
     | EventBegan
     | EventEnded

@@ -6,6 +6,7 @@ The tables of moves are Kafka 3.9's, written down a second time, to compare.
 from typing import Final
 
 from klamm.controller import events
+from klamm.controller.watches import EVENT_OF_CHILDREN, EVENT_OF_REQUEST
 from klamm.model.errors import ErrorCode
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import (
@@ -83,9 +84,8 @@ def watches_are_set(cluster: Cluster) -> str | None:
         data, children = cluster.watched_by(broker)
         wanted_data, wanted_children = {znodes.CONTROLLER}, {znodes.CONFIG_CHANGES}
         if broker.number in active:
-            wanted_children |= {znodes.BROKER_IDS, znodes.TOPICS, znodes.DELETE_TOPICS}
-            wanted_children |= {znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS}
-            wanted_data |= {znodes.REASSIGN_PARTITIONS, znodes.PREFERRED_ELECTION}
+            wanted_children |= EVENT_OF_CHILDREN.keys()
+            wanted_data |= EVENT_OF_REQUEST.keys()
             wanted_data |= {znodes.broker_path(b) for b in cluster.history.registrations.current}
             wanted_data |= {znodes.topic_path(t) for t in cluster.history.topics.znodes}
         missing = (wanted_data - data) | (wanted_children - children)

@@ -1,8 +1,8 @@
 """The few rules about what a controller remembers: that it is empty, equals ZooKeeper, or waits for nothing.
 
 Nobody outside can see whether a controller that has nothing to do would do the right thing next, or what a resigned one
-still holds: so these look into its memory, and no other invariant does. What is written, sent and answered is judged by
-ZooKeeper's history alone. A test (`tests/unit/sim/test_invariants_table.py`) keeps it so.
+still holds: so these look into its memory, and only `contexts.py` does it, too. What is written, sent and answered is
+judged by ZooKeeper's history alone. A test (`tests/unit/sim/test_invariants_table.py`) keeps it so.
 """
 
 import asyncio

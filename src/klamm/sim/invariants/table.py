@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from klamm.sim.history.trace import (
     ConfigChangeEnded,
     ConfigsApplied,
+    ContextRead,
     ControllerElected,
     Event,
     EventEnded,
@@ -38,6 +39,7 @@ from klamm.sim.invariants import (
     answers,
     brokers,
     config_changes,
+    contexts,
     control_requests,
     controllers,
     destroyed_logs,
@@ -133,6 +135,7 @@ ALWAYS: Final = (
     Row(33, controllers.resigned_controllers_send_no_requests, _SENT, "KAFKA-4447, KAFKA-5310"),
     Row(33, memory.resigned_controllers_keep_no_state, (TermEnded,), "KAFKA-5310"),
     Row(33, memory.terms_begin_without_earlier_state, (TermBegan,), "KAFKA-2300, KAFKA-5310"),
+    Row(34, contexts.new_controllers_have_read_everything, (ContextRead,), "KAFKA-849"),
     Row(33, controllers.waiting_requests_are_answered_on_expiry, (RequestUnanswered,), "KAFKA-10193"),
     Row(33, controllers.inactive_nodes_refuse_requests, _DONE, "KAFKA-10193"),
     Row(34, request_headers.broker_lists_match_registrations, _SENT, "KAFKA-3085, KAFKA-5502"),

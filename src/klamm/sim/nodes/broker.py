@@ -27,6 +27,7 @@ from klamm.client.connection import Connection
 from klamm.client.ports import BrokerConnection
 from klamm.controller.controller import Controller
 from klamm.controller.events import Expire
+from klamm.controller.standby import StandbyPorts
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -151,6 +152,9 @@ class StubBroker:
             self._register,
             self._observer,
             make_slices=CountedSlices,
+            standby=StandbyPorts(self.sessions.open_mirror_session, lambda: True)
+            if node_settings.keeps_mirrors
+            else None,
         )
         kept = KeptConfigs(self.number, self.controller, self._report_configs)
         now_ms = world.clock.now_ms
@@ -236,7 +240,7 @@ class StubBroker:
         self._notices.notify(self.number)
 
     def allow_unclean_election(self, allowed: bool) -> None:
-        """The default of `unclean.leader.election.enable` changes. Call it on this broker's host."""
+        """Change this broker's default of `unclean.leader.election.enable`; call it on the broker's host."""
         self._on_event(UncleanDefaultChanged(self.number, self.incarnation, allowed))
         self.controller.allow_unclean_election(allowed)
 
@@ -432,7 +436,7 @@ class KeptConfigs:
         self._on_applied = on_applied
 
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
-        """Keep the overrides of these topics; where one allows unclean elections, tell the controller."""
+        """Keep the overrides of these topics; where one allows unclean elections, notify the controller."""
         self._on_applied({f"topics/{topic}": own for topic, own in overrides.items()})
         for topic, own in overrides.items():
             if own.get(_UNCLEAN) == "true":

@@ -19,6 +19,7 @@ from klamm.model.ids import BrokerId
 from klamm.net.encoded_messages import EncodedMessage
 from klamm.sim.history.trace import (
     ConnectionOpened,
+    ContextRead,
     Event,
     EventBegan,
     EventEnded,
@@ -69,6 +70,11 @@ class ControllerObserver(Observer):
         ended, self._term, self._memory = self._term, None, None
         if ended is not None:
             self._on_event(TermEnded(ended, term))
+
+    def on_context_read(self, since: int) -> None:
+        """Report that the new term has read brokers, topics and partition states."""
+        if self._term is not None and self._memory is not None:
+            self._on_event(ContextRead(self._term, self._memory, since))
 
     def on_event_begin(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
         """Report that the controller begins to handle the event; `waiting` are the events queued behind it."""

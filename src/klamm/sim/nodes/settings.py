@@ -31,6 +31,7 @@ class NodeSettings(NamedTuple):
     rebalances: bool
     deletes_topics: bool
     supports_features: bool
+    keeps_mirrors: bool
 
 
 @lru_cache(maxsize=256)

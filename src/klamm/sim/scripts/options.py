@@ -41,6 +41,8 @@ class Options:
     """delete.topic.enable."""
     supports_features: bool = False
     """Nodes support a feature, which operators may finalize."""
+    keeps_mirrors: bool = False
+    """Nodes that are not controller keep a mirror of topics and partitions for their election."""
     pause_s: float = 1.0
     """Mean time between two actions."""
     work: float = 1.0
@@ -73,6 +75,7 @@ class Options:
             rebalances=settings.random() < _USUALLY,
             deletes_topics=settings.random() < _USUALLY,
             supports_features=settings.random() < 0.5,
+            keeps_mirrors=Rng(f"{seed}/mirrors").random() < 0.5,
             pause_s=rng.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
             work=rng.choice((0.3, 0.3, 0.6)),
             heals_core=rng.random() < 0.5,

@@ -201,7 +201,7 @@ def as_test(found: Outcome, seed: int) -> str:
 
 
 def as_regression(found: Outcome, seed: int, tier: str) -> str:
-    """An entry of `tests/simulation/regressions.toml`."""
+    """Return the entry of `tests/simulation/regressions.toml` that repeats this failing run."""
     rule, why, script = (
         _quoted(violated_invariant(found.violation)),
         _quoted(found.violation or ""),

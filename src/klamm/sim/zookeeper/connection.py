@@ -27,8 +27,11 @@ _PING_XID: Final = -2
 _AUTH_XID: Final = -4
 _WRITES: Final = frozenset({Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE})
 _FAULTY_READS: Final = frozenset(
-    {Opcode.EXISTS, Opcode.GET_DATA, Opcode.GET_CHILDREN, Opcode.GET_CHILDREN2, Opcode.MULTI_READ, Opcode.GET_ACL}
-)
+    {
+        Opcode.EXISTS, Opcode.GET_DATA, Opcode.GET_CHILDREN, Opcode.GET_CHILDREN2, Opcode.MULTI_READ, Opcode.GET_ACL,
+        Opcode.ADD_WATCH,
+    }
+)  # fmt: skip
 """Where faults may be injected: all reads but pings, and the watches that a new connection sets again."""
 _FOR_THE_LEADER: Final = _WRITES | {Opcode.MULTI, Opcode.SET_ACL, Opcode.SYNC, Opcode.CLOSE_SESSION}
 _FOUR_LETTER_WORDS: Final = (b"ruok", b"srvr")
@@ -307,7 +310,7 @@ class ServerConnection(asyncio.Protocol):
             self._pending_response = (zxid, packets.reply(xid, zxid, result.code, body))
 
     def _serve_read(self, xid: int, opcode: int, reader: Reader) -> None:
-        """Handle a request from this server's own tree."""
+        """Answer a read request from the znodes as this server has them; a slow server may lack the newest changes."""
         server = self._server
         loss = None
         if opcode in _FAULTY_READS:

@@ -9,10 +9,11 @@ from klamm.sim.zookeeper.tree import Tree
 from klamm.sim.zookeeper.watchers import Watchers
 from klamm.zk.acl import Permission
 from klamm.zk.errors import ZkCode
-from klamm.zk.jute import Reader, acls, texts
+from klamm.zk.jute import Reader, acls, pack_int, texts
 from klamm.zk.requests import Opcode
 from klamm.zk.watches import WatchEvent
 
+_PERSISTENT_RECURSIVE: Final = 1
 _CONTENT: Final = frozenset({Opcode.GET_DATA, Opcode.GET_CHILDREN, Opcode.GET_CHILDREN2})
 
 
@@ -37,6 +38,8 @@ def answer(
         for event in watchers.restore_watches(tree, since, data, exist, child, watcher):
             watcher.notify(event, -1)
         return b""
+    if opcode == Opcode.ADD_WATCH:
+        return _watch_subtree(watchers, reader, watcher)
     if opcode == Opcode.MULTI_READ:
         items = packets.read_multi_read(reader)
         return packets.multi_read_result([_read_item(tree, o, path, who) for o, path in items])
@@ -59,6 +62,15 @@ def answer(
     if reader.boolean():
         (watchers.watch_data if opcode == Opcode.GET_DATA else watchers.watch_children)(path, watcher)
     return body
+
+
+def _watch_subtree(watchers: Watchers[W], reader: Reader, watcher: W) -> bytes:
+    """Set a persistent recursive watch; the other mode is not simulated. Raises RequestRejected."""
+    path, mode = reader.text(), reader.int32()
+    if mode != _PERSISTENT_RECURSIVE:
+        raise RequestRejected(ZkCode.UNIMPLEMENTED)
+    watchers.watch_subtree(path, watcher)
+    return pack_int(ZkCode.OK)
 
 
 def _content(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> bytes:

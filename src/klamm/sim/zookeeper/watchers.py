@@ -3,18 +3,22 @@
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
-from klamm.sim.zookeeper.tree import Tree
+from klamm.sim.zookeeper.tree import Tree, parent_of
 from klamm.zk.watches import EventType, WatchEvent
 
 W = TypeVar("W")
 
 
 class Watchers(Generic[W]):
-    """One-shot watches on data (or absence) and on children; a watcher has at most one of each kind per path."""
+    """One-shot watches on data (or absence) and on children, and lasting ones on subtrees.
+
+    A watcher has at most one of each kind per path.
+    """
 
     def __init__(self) -> None:
         self.data: dict[str, dict[W, None]] = {}
         self.children: dict[str, dict[W, None]] = {}
+        self.subtrees: dict[str, dict[W, None]] = {}
         self._watching: set[W] = set()
         """Whoever watches something, or did."""
 
@@ -28,21 +32,37 @@ class Watchers(Generic[W]):
         self.children.setdefault(path, {})[watcher] = None
         self._watching.add(watcher)
 
+    def watch_subtree(self, path: str, watcher: W) -> None:
+        """Set a watch of the client on the znode and all znodes below it, which no event removes."""
+        self.subtrees.setdefault(path, {})[watcher] = None
+        self._watching.add(watcher)
+
     def fire(self, event: WatchEvent) -> list[W]:
-        """Remove the watches that this event triggers; return their watchers, each once."""
+        """Remove the one-shot watches that this event triggers; return all watchers that it concerns, each once."""
         told: dict[W, None] = {}
+        if self.subtrees and event.type is not EventType.CHILDREN_CHANGED:
+            told |= self._watchers_above(event.path)
         if event.type is not EventType.CHILDREN_CHANGED:
             told |= self.data.pop(event.path, {})
         if event.type in (EventType.DELETED, EventType.CHILDREN_CHANGED):
             told |= self.children.pop(event.path, {})
         return list(told)
 
+    def _watchers_above(self, path: str) -> dict[W, None]:
+        """Return the watchers of this path's subtree and of the subtree of each of its ancestors."""
+        told: dict[W, None] = {}
+        while True:
+            told |= self.subtrees.get(path, {})
+            if path == "/":
+                return told
+            path = parent_of(path)
+
     def forget(self, watcher: W) -> None:
         """Remove all watches of a client whose connection is lost."""
         if watcher not in self._watching:
             return
         self._watching.remove(watcher)
-        for table in (self.data, self.children):
+        for table in (self.data, self.children, self.subtrees):
             for path in [p for p, watchers in table.items() if watcher in watchers]:
                 del table[path][watcher]
                 if not table[path]:

@@ -148,7 +148,7 @@ def entry_size(buffer: Buffer, position: int = 0) -> int:
     offset, length = _PREFIX.unpack_from(buffer, position)
     if length < _MIN_LEGACY_BYTES[0]:
         minimum = _MIN_LEGACY_BYTES[0]
-        raise CorruptRecords(f"batch at offset {offset}: its length is {length}, at least {minimum} is valid")
+        raise CorruptRecords(f"batch at offset {offset}: its length is {length}, but must be at least {minimum}")
     return int(length) + PREFIX_BYTES
 
 
@@ -165,7 +165,7 @@ def produced_entry_size(buffer: Buffer, position: int = 0) -> int | None:
     if left < IDENTIFYING_BYTES:
         return None
     if not 0 <= (magic := buffer[position + IDENTIFYING_BYTES - 1]) <= MAGIC:
-        raise CorruptRecords(f"the entry at byte {position} has magic {magic}, valid are 0, 1 and 2")
+        raise CorruptRecords(f"the entry at byte {position} has magic {magic}, but only 0, 1 and 2 are valid")
     return size if size <= left else None
 
 
@@ -176,8 +176,8 @@ def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
         if header.magic == MAGIC:
             if header.batch_length < HEADER_BYTES - PREFIX_BYTES:
                 raise CorruptRecords(
-                    f"batch at offset {header.base_offset}: its length is {header.batch_length}, "
-                    f"at least {HEADER_BYTES - PREFIX_BYTES} is valid"
+                    f"batch at offset {header.base_offset}: its length is {header.batch_length}, but must be at "
+                    f"least {HEADER_BYTES - PREFIX_BYTES}"
                 )
             return header
     return _legacy_header(buffer, position)
@@ -190,13 +190,13 @@ def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
     offset, length, crc, magic = _IDENTIFYING.unpack_from(buffer, position)
     minimum = _MIN_LEGACY_BYTES.get(magic)
     if minimum is None:
-        what = f"its magic is {magic}, valid are 0, 1 and 2"
+        what = f"its magic is {magic}, but only 0, 1 and 2 are valid"
         if magic == MAGIC:
-            what = f"only {len(buffer) - position} of the {HEADER_BYTES} bytes of its header are there"
+            what = f"only {len(buffer) - position} of the {HEADER_BYTES} bytes of its header are present"
         raise CorruptRecords(f"batch at offset {offset}: {what}")
     if length < minimum:
         raise CorruptRecords(
-            f"message at offset {offset}: its length is {length}, at least {minimum} is valid for magic {magic}"
+            f"message at offset {offset}: its length is {length}, but must be at least {minimum} for magic {magic}"
         )
     attributes = buffer[position + IDENTIFYING_BYTES] if position + IDENTIFYING_BYTES < len(buffer) else 0
     timestamp = NO_TIMESTAMP

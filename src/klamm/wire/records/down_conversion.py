@@ -33,7 +33,12 @@ def down_convert(content: Buffer, magic: int, first_offset: int, max_bytes: int)
     try:
         for header in batches(content):
             if header.magic == MAGIC and header.codec is Codec.ZSTD and not header.is_control:
-                return Converted(b"".join(parts), next_offset, "zstd is in no format before 2", has_zstd=True)
+                return Converted(
+                    b"".join(parts),
+                    next_offset,
+                    "records compressed with zstd cannot be converted to a format before 2",
+                    has_zstd=True,
+                )
             part = _convert_batch(content, header, magic, first_offset)
             parts.append(part)
             size += len(part)

@@ -56,7 +56,10 @@ def messages_of(buffer: Buffer, header: BatchHeader, max_bytes: int) -> Iterator
         yield outer
         return
     if codec is Codec.ZSTD or outer.value is None:
-        raise CorruptRecords(f"message at offset {header.base_offset}: {codec.name.lower()} cannot be in format 0 or 1")
+        raise CorruptRecords(
+            f"message at offset {header.base_offset}: {codec.name.lower()} compression does not exist in formats "
+            "0 and 1"
+        )
     try:
         payload = outer.value
         if codec is Codec.LZ4 and header.magic == 0:
@@ -81,7 +84,8 @@ def _complete_batches(content: Buffer) -> Iterator[BatchHeader]:
         yield header
     if end != len(content) or not end:
         raise CorruptRecords(
-            f"a compressed message has {len(content)} bytes within, {len(content) - end} of no message"
+            f"a compressed message decompresses to {len(content)} bytes, and the last {len(content) - end} are "
+            "not a complete message"
         )
 
 
@@ -89,7 +93,7 @@ def _message_at(buffer: Buffer, header: BatchHeader) -> Message:
     """Decode the message at the header's position, a wrapper as it is. Raises CorruptRecords."""
     view = memoryview(buffer)[header.position : header.position + header.size]
     if header.magic not in (0, 1):
-        raise CorruptRecords(f"message at offset {header.base_offset}: its magic is {header.magic}, not 0 or 1")
+        raise CorruptRecords(f"message at offset {header.base_offset}: its magic is {header.magic}, but must be 0 or 1")
     position = _FRONT.size + (_TIMESTAMP.size if header.magic else 0)
     try:
         key, position = _nullable(view, position)
@@ -98,7 +102,7 @@ def _message_at(buffer: Buffer, header: BatchHeader) -> Message:
         raise CorruptRecords(f"message at offset {header.base_offset}: it is cut off") from error
     if position != len(view):
         raise CorruptRecords(
-            f"message at offset {header.base_offset}: its size is {len(view)} bytes, its fields have {position}"
+            f"message at offset {header.base_offset}: its size is {len(view)} bytes, but its fields have {position}"
         )
     is_valid = zlib.crc32(view[_CHECKED_AT:]) == header.crc
     return Message(header.base_offset, header.max_timestamp, key, value, header.codec, header.magic, is_valid)
@@ -159,7 +163,9 @@ def with_lz4_header_checksum(frame: bytes, *, is_kafkas: bool) -> bytes:
     That one is taken over the frame's magic number, too. Raises BadCompression for another kind of frame.
     """
     if len(frame) <= _LZ4_HEADER_CHECKSUM_AT or frame[_LZ4_DESCRIPTOR_AT] & 0x09:
-        raise BadCompression(f"lz4 data of {len(frame)} bytes has no header of a frame that Kafka writes")
+        raise BadCompression(
+            f"lz4 data of {len(frame)} bytes does not begin with the header of an lz4 frame as Kafka writes it"
+        )
     start = 0 if is_kafkas else _LZ4_DESCRIPTOR_AT
     checksum = _xxh32_short(frame[start:_LZ4_HEADER_CHECKSUM_AT]) >> 8 & 0xFF
     return frame[:_LZ4_HEADER_CHECKSUM_AT] + bytes([checksum]) + frame[_LZ4_HEADER_CHECKSUM_AT + 1 :]

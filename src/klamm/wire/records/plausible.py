@@ -73,7 +73,7 @@ def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
             behind = body + length
             if length < MIN_RECORD_BYTES - 1 or behind > max_bytes:
                 raise BadRecord(
-                    f"the record's length is {length}, and at most {max_bytes - body} bytes follow in the batch"
+                    f"the record's length is {length}, but at most {max_bytes - body} bytes follow in the batch"
                 )
             if seen == 0 and length <= _MAX_PARSED_BYTES and behind <= len(head):
                 first, _ = record_at(bytes(head[:behind]), 0, header, None)
@@ -88,6 +88,6 @@ def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
     left = header.record_count - seen
     if left * MIN_RECORD_BYTES > max_bytes - position or (is_whole and not left and position != max_bytes):
         raise CorruptRecords(
-            f"batch at offset {header.base_offset}: its header announces {header.record_count} records, "
-            f"its {header.size} bytes do not hold that number"
+            f"batch at offset {header.base_offset}: its header announces {header.record_count} records, but its "
+            f"{header.size} bytes cannot hold that number"
         )

@@ -54,7 +54,8 @@ def records(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYT
     """
     if header.magic != MAGIC:
         raise CorruptRecords(
-            f"batch at offset {header.base_offset}: its magic is {header.magic}, only records of magic {MAGIC} are read"
+            f"batch at offset {header.base_offset}: its magic is {header.magic}, but only records of magic "
+            f"{MAGIC} are read"
         )
     payload = payload_of(buffer, header, max_bytes)
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
@@ -92,7 +93,9 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
     length, position = read_varint(payload, position)
     end = position + length
     if length < 1 or end > len(payload):
-        raise BadRecord(f"the record's length is {length}, and {len(payload) - position} bytes follow in the batch")
+        raise BadRecord(
+            f"the record's length is {length}, but only {len(payload) - position} bytes follow in the batch"
+        )
     timestamp_delta, position = read_varint(payload, position + 1)  # the byte skipped: attributes, unused
     offset_delta, position = read_varint(payload, position)
     key, position = _nullable(payload, position)

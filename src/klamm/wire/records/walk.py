@@ -110,7 +110,7 @@ def _summary_of_next(window: "_Window") -> RecordSummary:
     """Summarize the next record; a large one is not held in memory completely."""
     length = window.varint()
     if length < 1:
-        raise BadRecord(f"the length of the record is {length}")
+        raise BadRecord(f"the record's length is {length}, but must be at least 1")
     if length <= _MAX_HELD_BYTES:
         start = window.read_ahead(length)
         return _summary(window.content, start, start + length)

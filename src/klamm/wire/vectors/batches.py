@@ -87,12 +87,13 @@ def _batch_positions(buffer: memoryview) -> tuple[list[int], list[int]]:
     while position + HEADER_BYTES <= end:
         if (magic := buffer[position + MAGIC_AT]) != MAGIC:
             raise CorruptBatch(
-                f"the batch at byte {position} of the fetched records has magic {magic}, klamm reads only magic {MAGIC}"
+                f"the batch at byte {position} of the fetched records has magic {magic}, but klamm reads only "
+                f"magic {MAGIC}"
             )
         size = LOG_OVERHEAD + int(_LENGTH.unpack_from(buffer, position + 8)[0])
         if size < HEADER_BYTES:
             raise CorruptBatch(
-                f"the batch at byte {position} of the fetched records has {size} bytes, its header alone has 61"
+                f"the batch at byte {position} of the fetched records has {size} bytes, but its header alone has 61"
             )
         if position + size > end:
             break
@@ -112,7 +113,7 @@ def check_crc(run: Run) -> None:
         if computed != stored[i]:
             offset = int(run.headers["base_offset"][i])
             raise CorruptBatch(
-                f"batch at offset {offset} has checksum {computed:#010x}, its header says {stored[i]:#010x}"
+                f"batch at offset {offset} has checksum {computed:#010x}, but its header says {stored[i]:#010x}"
             )
 
 

@@ -14,7 +14,7 @@ from klamm.wire.messages import DescribeConfigsResponse, DescribeLogDirsResponse
 ONE, TWO, GONE = BrokerId(1), BrokerId(2), BrokerId(9)
 
 
-def test_leaders_preferred_leaders_and_replicas_are_counted() -> None:
+def test_klamm_brokers_counts_leaders_preferred_leaders_and_replicas_per_broker() -> None:
     partitions = {0: Partition(TWO, (ONE, TWO), (TWO,)), 1: Partition(TWO, (TWO, GONE), (TWO,))}
     brokers = {ONE: Broker(Address("b1", 1), "a"), TWO: Broker(Address("b2", 2), None)}
     directory = LogDir(ONE, "/d", 1, 10, None, None, "KAFKA_STORAGE_ERROR")
@@ -30,7 +30,7 @@ def test_leaders_preferred_leaders_and_replicas_are_counted() -> None:
     assert (gone.id, gone.address, gone.holds) == (9, None, 1)
 
 
-def test_a_broker_that_refuses_connections_is_reported_at_once() -> None:
+def test_klamm_brokers_reports_a_broker_that_refuses_connections_at_once() -> None:
     brokers = Brokers(1, 2)
     brokers.down = {"b2"}
     metadata = brokers.metadata()
@@ -50,11 +50,11 @@ def test_a_broker_that_refuses_connections_is_reported_at_once() -> None:
     assert left_s == 30
 
 
-def test_byte_counts_are_printed_with_binary_units() -> None:
+def test_klamm_brokers_prints_byte_counts_with_binary_units() -> None:
     assert [format_bytes(n) for n in (None, 0, 1023, 1536, 5 << 30)] == ["", "0 B", "1023 B", "1.5 KiB", "5.0 GiB"]
 
 
-def test_a_refusal_is_printed_with_kafkas_error_code_and_a_remedy() -> None:
+def test_a_request_refused_by_a_broker_is_printed_with_kafkas_error_code_and_a_remedy() -> None:
     known = Refusal("topic t", ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 't' already exists.")
 
     assert str(known) == (

@@ -34,7 +34,7 @@ def offer_create_topics(brokers: Brokers) -> None:
     brokers.answers[ApiKey.CREATE_TOPICS] = answer
 
 
-def test_a_request_uses_the_highest_version_that_client_and_broker_support() -> None:
+def test_the_admin_client_uses_the_highest_request_version_that_the_broker_supports() -> None:
     brokers = Brokers(1, 2, 3)
     brokers.controller = 2
     brokers.newest[ApiKey.CREATE_TOPICS] = 5
@@ -45,7 +45,7 @@ def test_a_request_uses_the_highest_version_that_client_and_broker_support() -> 
     assert brokers.asked == [("b2", "CREATE_TOPICS", 5)]
 
 
-def test_not_controller_is_retried_with_the_new_controller() -> None:
+def test_the_admin_client_retries_not_controller_errors_with_the_new_controller() -> None:
     brokers = Brokers(1, 2)
     offer_create_topics(brokers)
 
@@ -59,7 +59,7 @@ def test_not_controller_is_retried_with_the_new_controller() -> None:
     assert [host for host, _, _ in brokers.asked] == ["b1", "b2"]
 
 
-def test_not_controller_for_the_whole_request_is_retried() -> None:
+def test_the_admin_client_retries_a_top_level_not_controller_error() -> None:
     brokers = Brokers(1)
     brokers.answers[ApiKey.ELECT_LEADERS] = lambda _v, _m: ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
 
@@ -69,7 +69,7 @@ def test_not_controller_for_the_whole_request_is_retried() -> None:
     assert len(brokers.asked) > 3
 
 
-def test_a_request_that_may_have_taken_effect_is_not_repeated() -> None:
+def test_the_admin_client_does_not_repeat_a_request_that_may_have_taken_effect() -> None:
     brokers = Brokers(1)
     brokers.answers[ApiKey.CREATE_TOPICS] = lambda _v, _m: None
 
@@ -79,7 +79,7 @@ def test_a_request_that_may_have_taken_effect_is_not_repeated() -> None:
     assert len(brokers.asked) == 1
 
 
-def test_a_dead_bootstrap_server_is_skipped() -> None:
+def test_the_admin_client_skips_a_dead_bootstrap_server() -> None:
     brokers = Brokers(1, 2)
     brokers.down = {"b1"}
 
@@ -90,7 +90,7 @@ def test_a_dead_bootstrap_server_is_skipped() -> None:
     assert run(brokers, work) == {2: Address("b2", 9092)}
 
 
-def test_a_command_fails_with_the_addresses_when_no_broker_answers_in_time() -> None:
+def test_a_command_fails_and_prints_the_addresses_when_no_broker_answers_in_time() -> None:
     brokers = Brokers(1)
     brokers.down = {"b1"}
 
@@ -98,7 +98,7 @@ def test_a_command_fails_with_the_addresses_when_no_broker_answers_in_time() -> 
         run(brokers, lambda admin: admin.look())
 
 
-def test_a_dead_broker_is_reported_with_the_live_ones() -> None:
+def test_a_request_to_a_dead_broker_fails_with_a_list_of_live_brokers() -> None:
     with pytest.raises(CannotAsk, match=r"broker 7 is not alive \(BROKER_NOT_AVAILABLE\). Live brokers: 1, 2"):
         run(
             Brokers(1, 2),
@@ -124,11 +124,11 @@ def test_api_versions_falls_back_to_version_0_for_an_old_broker() -> None:
     assert len(brokers.asked) == 1
 
 
-def test_a_controller_request_fails_when_there_is_no_controller() -> None:
+def test_an_admin_request_for_the_controller_fails_when_there_is_no_controller() -> None:
     brokers = Brokers(1)
     brokers.controller = -1
 
-    with pytest.raises(CannotAsk, match="There is no controller"):
+    with pytest.raises(CannotAsk, match="No controller was found"):
         run(brokers, lambda admin: admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS))
 
 

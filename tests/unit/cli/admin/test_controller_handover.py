@@ -40,7 +40,7 @@ class Cluster:
         return (await hand_to(self.operator, seen, BrokerId(broker))).controller
 
 
-def test_the_named_node_becomes_controller_and_the_request_is_removed() -> None:
+def test_controller_reelect_makes_the_named_node_controller_and_removes_the_request_znode() -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
@@ -56,7 +56,7 @@ def test_the_named_node_becomes_controller_and_the_request_is_removed() -> None:
 
 
 @pytest.mark.parametrize(("broker", "why"), [(2, "broker 1 remains"), (3, "Broker 3 is not alive")])
-def test_a_failed_handover_removes_its_request_znode(broker: int, why: str) -> None:
+def test_a_failed_controller_reelect_removes_its_request_znode(broker: int, why: str) -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
@@ -68,7 +68,7 @@ def test_a_failed_handover_removes_its_request_znode(broker: int, why: str) -> N
     SimulatedLoop().run(main())
 
 
-def test_a_handover_request_ends_with_the_session_that_made_it() -> None:
+def test_the_request_znode_of_controller_reelect_ends_with_its_zookeeper_session() -> None:
     """For example with a broker of Apache Kafka, which ignores the request."""
 
     async def main() -> None:
@@ -88,7 +88,7 @@ def test_a_handover_request_ends_with_the_session_that_made_it() -> None:
 
 
 @pytest.mark.parametrize("is_ours", [True, False], ids=["created by this command", "created by another session"])
-def test_hand_to_leaves_an_existing_handover_request_of_another_session(is_ours: bool) -> None:
+def test_controller_reelect_does_not_replace_the_pending_request_of_another_session(is_ours: bool) -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
@@ -108,7 +108,7 @@ def test_hand_to_leaves_an_existing_handover_request_of_another_session(is_ours:
     SimulatedLoop().run(main())
 
 
-def test_reelect_waits_for_a_controller_when_the_znode_is_already_gone() -> None:
+def test_controller_reelect_waits_for_a_controller_if_the_controller_znode_is_missing() -> None:
     """For example deleted by this command, when only the answer was lost."""
 
     async def main() -> None:
@@ -125,7 +125,7 @@ def test_reelect_waits_for_a_controller_when_the_znode_is_already_gone() -> None
     SimulatedLoop().run(main())
 
 
-def test_reelect_does_not_remove_a_newer_controller() -> None:
+def test_controller_reelect_does_not_remove_a_controller_elected_meanwhile() -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()

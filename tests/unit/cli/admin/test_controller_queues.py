@@ -16,7 +16,7 @@ def page(*readings: Reading) -> str:
     return render(readings, "text/plain")[0].decode()
 
 
-def test_queue_depth_and_waiting_times_are_parsed_for_each_broker() -> None:
+def test_controller_queue_depths_and_waiting_times_are_parsed_from_metrics_per_broker() -> None:
     timer = Timer()
     for ms in (1.0, 3.0):
         timer.observe(ms)
@@ -29,7 +29,7 @@ def test_queue_depth_and_waiting_times_are_parsed_for_each_broker() -> None:
     assert found[1] == Queue("b1:1", "10", 10, 0, {})
 
 
-def test_a_node_that_is_not_controller_has_no_queues() -> None:
+def test_a_node_that_is_not_controller_has_no_controller_queues() -> None:
     assert parse_queues("b1:1", page(Reading(ACTIVE, 0), Reading(SIZE, 3, ("2",)))) == []
 
 

@@ -63,7 +63,7 @@ def with_offsets(brokers: Brokers, **offsets: int) -> None:
     )
 
 
-def test_request_follows_a_coordinator_that_moved() -> None:
+def test_group_commands_retry_a_request_at_the_new_coordinator_after_a_move() -> None:
     brokers = Brokers(1, 2)
     places = iter([("b1", 1), ("b2", 2)])
     brokers.answers[ApiKey.FIND_COORDINATOR] = lambda v, message: found(*next(places))(v, message)
@@ -78,7 +78,7 @@ def test_request_follows_a_coordinator_that_moved() -> None:
     assert [host for host, api, _ in brokers.asked if api == "DESCRIBE_GROUPS"] == ["b1", "b2"]
 
 
-def test_coordinator_that_is_never_available_is_an_error_with_its_reason() -> None:
+def test_group_commands_fail_with_a_reason_if_the_coordinator_stays_unavailable() -> None:
     brokers = Brokers(1)
     missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
     brokers.answers[ApiKey.FIND_COORDINATOR] = lambda _v, message: m.FindCoordinatorResponse(
@@ -88,7 +88,7 @@ def test_coordinator_that_is_never_available_is_an_error_with_its_reason() -> No
         run(brokers, lambda admin: groups.describe_group(admin, "g"))
 
 
-def test_groups_of_all_brokers_are_listed_and_a_loading_one_is_reported() -> None:
+def test_groups_list_covers_all_brokers_and_reports_a_broker_that_is_loading_groups() -> None:
     brokers = Brokers(1, 2)
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     responses = iter(
@@ -105,7 +105,7 @@ def test_groups_of_all_brokers_are_listed_and_a_loading_one_is_reported() -> Non
     assert [(r.subject, r.code) for r in refused] == [("broker 2", loading)]
 
 
-def test_lag_is_the_distance_to_the_log_end_and_unknown_without_an_offset() -> None:
+def test_group_lag_is_log_end_minus_committed_offset_and_unknown_without_a_commit() -> None:
     brokers = Brokers(1, 2)
     with_topic(brokers)
     with_offsets(brokers, p0=4, p9=1)
@@ -131,7 +131,7 @@ def test_lag_is_the_distance_to_the_log_end_and_unknown_without_an_offset() -> N
         (Reset(ResetKind.TIME, 1_000), [7, 20]),
     ],
 )
-def test_offset_reset_outside_the_log_is_moved_into_it(reset: Reset, planned: list[int]) -> None:
+def test_an_offset_reset_beyond_the_logs_range_is_limited_to_that_range(reset: Reset, planned: list[int]) -> None:
     brokers = Brokers(1, 2)
     with_topic(brokers)
     with_offsets(brokers, p0=6)
@@ -141,7 +141,7 @@ def test_offset_reset_outside_the_log_is_moved_into_it(reset: Reset, planned: li
     assert [row.planned for row in plan] == planned
 
 
-def test_partitions_of_a_reset_are_those_named_or_all_that_have_offsets() -> None:
+def test_an_offset_reset_affects_the_named_partitions_or_all_with_committed_offsets() -> None:
     brokers = Brokers(1, 2)
     with_topic(brokers)
     with_offsets(brokers, p1=6)
@@ -158,7 +158,7 @@ def test_partitions_of_a_reset_are_those_named_or_all_that_have_offsets() -> Non
         select("x")
 
 
-def test_errors_of_commits_and_deletions_name_group_and_partition() -> None:
+def test_errors_of_offset_commits_and_group_deletions_name_the_group() -> None:
     brokers = Brokers(1, 2)
     brokers.answers[ApiKey.FIND_COORDINATOR] = found("b2", 2)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
@@ -178,14 +178,14 @@ def test_errors_of_commits_and_deletions_name_group_and_partition() -> None:
     assert "stop its members" in str(run(brokers, lambda a: groups.delete_group(a, "g")))
 
 
-def test_assigned_partitions_of_any_consumer_are_read_and_other_bytes_ignored() -> None:
+def test_a_members_assigned_partitions_are_parsed_and_unknown_assignment_formats_ignored() -> None:
     assignment = m.ConsumerProtocolAssignment([m.AssignedPartitions("t", (0, 1))])
     for version in range(4):
         assert assigned_partitions(version.to_bytes(2) + assignment.encode(version)) == (P0, P1)
     assert assigned_partitions(b"") == assigned_partitions(b"\x00\x00garbage") == ()
 
 
-def test_topic_option_is_parsed_to_topic_and_partitions() -> None:
+def test_the_topic_option_of_group_commands_is_parsed_to_topic_and_partitions() -> None:
     assert parse_topic("t") == ("t", None)
     assert parse_topic("t:0,2") == ("t", (0, 2))
     with pytest.raises(UsageError, match="--topic"):

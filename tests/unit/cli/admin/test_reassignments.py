@@ -43,7 +43,7 @@ def brokers_with_assignments(*known: tuple[int, ...]) -> Brokers:
     return brokers
 
 
-def test_progress_reads_stale_metadata_again_after_a_reassignment_ended() -> None:
+def test_reassignment_progress_reads_metadata_again_that_is_older_than_the_end() -> None:
     [progress], moving = run(
         brokers_with_assignments((1, 2), (1, 2), (2, 1)), lambda admin: read_progress(admin, WANTED)
     )
@@ -51,13 +51,13 @@ def test_progress_reads_stale_metadata_again_after_a_reassignment_ended() -> Non
     assert (progress.state, moving) == (MoveState.COMPLETE, False)
 
 
-def test_a_partition_whose_replicas_differ_from_the_plan_is_reported_as_not_moving() -> None:
+def test_reassignment_progress_reports_a_partition_that_differs_from_the_plan_as_not_moving() -> None:
     [progress], _ = run(brokers_with_assignments((1, 2)), lambda admin: read_progress(admin, WANTED))
 
     assert progress.state is MoveState.ELSEWHERE
 
 
-def test_a_plan_gives_no_replica_to_a_controller_only_broker() -> None:
+def test_a_reassignment_plan_places_no_replica_on_a_controller_only_broker() -> None:
     def config(_version: int, asked: Any) -> DescribeConfigsResponse:
         [resource] = asked.resources
         value = "2" if resource.resource_name == "1" else None
@@ -99,7 +99,7 @@ def describe_throttles(_version: int, asked: Any) -> DescribeConfigsResponse:
 
 
 @pytest.mark.parametrize(("moving", "unset"), LEFT.values(), ids=LEFT)
-def test_cancel_removes_the_throttles_of_the_cancelled_reassignments_only(
+def test_cancelling_reassignments_removes_only_the_throttles_of_the_cancelled_partitions(
     moving: tuple[str, ...], unset: dict[str, list[str]]
 ) -> None:
     brokers = Brokers(1, 2)
@@ -118,7 +118,7 @@ def test_cancel_removes_the_throttles_of_the_cancelled_reassignments_only(
     assert refused == []
 
 
-def test_a_topic_keeps_its_throttle_while_another_of_its_partitions_moves() -> None:
+def test_a_topic_keeps_its_throttle_while_another_of_its_partitions_is_reassigned() -> None:
     brokers = Brokers(1, 2)
     ongoing = [OngoingPartitionReassignment(n, (1, 2), (2,), ()) for n in (0, 1)]
     answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment("t", ongoing)])

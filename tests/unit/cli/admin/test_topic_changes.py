@@ -31,7 +31,7 @@ def answer_validated_creation_with(brokers: Brokers, codes: Iterator[ErrorCode])
     brokers.answers[ApiKey.CREATE_TOPICS] = answer
 
 
-def test_a_deletion_is_complete_when_the_name_can_be_created_again() -> None:
+def test_topics_delete_with_wait_ends_once_the_topic_name_can_be_created_again() -> None:
     brokers = Brokers(1, 2)
     answer_validated_creation_with(brokers, iter([EXISTS, EXISTS, ErrorCode.NONE]))
 
@@ -39,7 +39,7 @@ def test_a_deletion_is_complete_when_the_name_can_be_created_again() -> None:
     assert [api for _, api, _ in brokers.asked] == ["CREATE_TOPICS"] * 3
 
 
-def test_a_deletion_is_not_complete_while_the_topics_znodes_exist() -> None:
+def test_topics_delete_with_wait_does_not_end_while_the_topics_znodes_exist() -> None:
     brokers = Brokers(1)
     answer_validated_creation_with(brokers, iter([EXISTS] * 100))
 
@@ -51,7 +51,7 @@ def test_a_deletion_is_not_complete_while_the_topics_znodes_exist() -> None:
     ("code", "unconfirmed"),
     [(ErrorCode.POLICY_VIOLATION, {}), (ErrorCode.TOPIC_AUTHORIZATION_FAILED, {"a": "TOPIC_AUTHORIZATION_FAILED"})],
 )
-def test_a_deletion_that_brokers_do_not_confirm_is_reported_as_unconfirmed(
+def test_topics_delete_reports_a_deletion_that_brokers_do_not_confirm_as_unconfirmed(
     code: ErrorCode, unconfirmed: dict[str, str]
 ) -> None:
     brokers = Brokers(1)
@@ -61,7 +61,7 @@ def test_a_deletion_that_brokers_do_not_confirm_is_reported_as_unconfirmed(
 
 
 @pytest.mark.parametrize(("code", "found"), [(EXISTS, ["known", "un.led"]), (ErrorCode.NONE, ["known"])])
-def test_a_topic_that_only_zookeeper_has_is_found_by_its_name(code: ErrorCode, found: list[str]) -> None:
+def test_topics_delete_finds_a_topic_by_name_that_exists_only_in_zookeeper(code: ErrorCode, found: list[str]) -> None:
     brokers = Brokers(1)
     known = [MetadataResponseTopic(0, "known", partitions=[MetadataResponsePartition(0, 0, 1, 0, (1,), (1,))])]
     brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata(known)
@@ -70,7 +70,7 @@ def test_a_topic_that_only_zookeeper_has_is_found_by_its_name(code: ErrorCode, f
     assert run(brokers, lambda admin: find_deletable(admin, "known, un.led")) == found
 
 
-def test_a_regular_expression_does_not_match_topics_without_metadata() -> None:
+def test_a_topic_regular_expression_does_not_match_topics_that_exist_only_in_zookeeper() -> None:
     brokers = Brokers(1)
 
     assert run(brokers, lambda admin: find_deletable(admin, "orders-[0-9]+")) == []

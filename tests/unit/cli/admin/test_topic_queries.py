@@ -33,7 +33,7 @@ def cluster(*names: str) -> Cluster:
     return Cluster(BrokerId(1), {BrokerId(1): Broker(Address("b1", 1), None)}, topics)
 
 
-def test_topic_patterns_match_as_in_kafkas_tools() -> None:
+def test_topic_patterns_of_the_command_line_match_as_in_kafkas_tools() -> None:
     there = cluster("__own", "a", "a.b", "aXb", "b")
 
     assert select_topics(there, None) == ["__own", "a", "a.b", "aXb", "b"]
@@ -45,7 +45,7 @@ def test_topic_patterns_match_as_in_kafkas_tools() -> None:
         select_topics(there, "(")
 
 
-def test_only_literal_names_are_requested_by_name() -> None:
+def test_only_topic_options_without_wildcards_are_requested_by_name() -> None:
     assert literal_names("a, b-c_1") == ["a", "b-c_1"]
     assert literal_names("a.b") is None
     assert literal_names("a|b") is None
@@ -73,18 +73,22 @@ ALL = (FINE, OTHER_LEADS, BEHIND, TOO_FEW, UNOWNED, LEADER_AWAY, GROWING)
         (Filters(unavailable=True, non_preferred=True), (OTHER_LEADS, UNOWNED, LEADER_AWAY)),
     ],
 )
-def test_each_filter_selects_only_partitions_with_that_problem(filters: Filters, expected: tuple[Row, ...]) -> None:
+def test_each_filter_of_topics_describe_selects_only_partitions_with_that_problem(
+    filters: Filters, expected: tuple[Row, ...]
+) -> None:
     assert filter_rows(ALL, filters, ids(1, 2)) == list(expected)
 
 
-def test_a_replica_assignment_with_unequal_or_repeated_replicas_is_rejected() -> None:
+def test_a_replica_assignment_option_with_unequal_counts_or_repeated_replicas_is_rejected() -> None:
     assert parse_assignment("1:2,2:3") == [(1, 2), (2, 3)]
     for wrong, why in {"1:x": "BROKER:BROKER", "1:1": "twice", "1:2,3": "the same number", "": "BROKER:BROKER"}.items():
         with pytest.raises(UsageError, match=why):
             parse_assignment(wrong)
 
 
-def test_leader_preferred_leader_and_isr_are_separate_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topics_describe_prints_leader_preferred_leader_and_isr_in_separate_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     partitions = {r.at.partition: r.partition for r in (OTHER_LEADS, TOO_FEW, UNOWNED, GROWING)}
     own = {"t": {"a": Config("a", "b", ConfigSource.TOPIC, False, False, (), None)}}
     described = Described([Topic("t", None, False, partitions)], own, [OTHER_LEADS, TOO_FEW, UNOWNED, GROWING])
@@ -101,7 +105,7 @@ def test_leader_preferred_leader_and_isr_are_separate_columns(capsys: pytest.Cap
     ]
 
 
-def test_partitions_are_shown_when_brokers_without_zookeeper_return_no_configs() -> None:
+def test_topics_describe_shows_partitions_when_brokers_cannot_read_configs_from_zookeeper() -> None:
     brokers = Brokers(1, 2)
     at = MetadataResponsePartition(0, 0, 2, 0, (2, 1), (2, 1))
     brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata([MetadataResponseTopic(0, "t", partitions=[at])])

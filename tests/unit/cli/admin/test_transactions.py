@@ -17,7 +17,7 @@ from klamm.wire.api import ApiKey
 P0 = TopicPartition("t", 0)
 
 
-def test_transactions_of_all_coordinators_are_listed_with_the_errors_of_those_that_load() -> None:
+def test_transactions_list_covers_all_coordinators_and_reports_those_that_are_loading() -> None:
     brokers = Brokers(1, 2)
     answers = iter(
         [
@@ -42,7 +42,7 @@ def test_transactions_of_all_coordinators_are_listed_with_the_errors_of_those_th
     assert asked == [(("Ongoing",), (7,), 50)] * 2
 
 
-def test_broker_that_cannot_filter_by_duration_is_not_asked() -> None:
+def test_transactions_list_reports_a_broker_that_does_not_support_the_duration_filter() -> None:
     brokers = Brokers(1)
     brokers.newest[ApiKey.LIST_TRANSACTIONS] = 0
     brokers.answers[ApiKey.LIST_TRANSACTIONS] = lambda _v, _m: m.ListTransactionsResponse()
@@ -62,7 +62,7 @@ def describing(brokers: Brokers, **fields: Any) -> None:
     )
 
 
-def test_transaction_is_described_by_its_coordinator() -> None:
+def test_transactions_describe_queries_the_coordinator_of_the_transactional_id() -> None:
     brokers = Brokers(1, 2)
     describing(
         brokers,
@@ -80,7 +80,7 @@ def test_transaction_is_described_by_its_coordinator() -> None:
     assert brokers.asked[-1][:2] == ("b2", "DESCRIBE_TRANSACTIONS")
 
 
-def test_unknown_transactional_id_is_an_error() -> None:
+def test_transactions_describe_fails_for_an_unknown_transactional_id() -> None:
     brokers = Brokers(1, 2)
     describing(brokers, error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     with pytest.raises(CannotAsk, match=r"copy: TRANSACTIONAL_ID_NOT_FOUND.*klamm transactions list"):
@@ -108,7 +108,7 @@ def with_open_transaction(brokers: Brokers, marker_error: ErrorCode = ErrorCode.
     return written
 
 
-def test_abort_marker_has_the_epochs_of_the_producer_at_that_offset() -> None:
+def test_transactions_abort_sends_the_epochs_of_the_producer_at_the_given_offset() -> None:
     brokers = Brokers(1)
     written = with_open_transaction(brokers)
 
@@ -120,7 +120,7 @@ def test_abort_marker_has_the_epochs_of_the_producer_at_that_offset() -> None:
     assert [(t.name, t.partition_indexes) for t in marker.topics] == [("t", (0,))]
 
 
-def test_offset_without_an_open_transaction_is_refused_with_those_that_have_one() -> None:
+def test_transactions_abort_at_a_wrong_offset_fails_and_lists_the_open_transactions_offsets() -> None:
     brokers = Brokers(1)
     written = with_open_transaction(brokers)
     with pytest.raises(CannotAsk, match="no transaction is open from offset 40; they are open from 41"):
@@ -128,7 +128,7 @@ def test_offset_without_an_open_transaction_is_refused_with_those_that_have_one(
     assert written == []
 
 
-def test_marker_that_the_leader_refuses_is_reported() -> None:
+def test_transactions_abort_reports_a_marker_refused_by_the_leader() -> None:
     brokers = Brokers(1)
     with_open_transaction(brokers, ErrorCode.INVALID_PRODUCER_EPOCH)
     refused = run(brokers, lambda admin: transactions.abort_transaction(admin, P0, 41))

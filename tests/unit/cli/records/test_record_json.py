@@ -11,7 +11,7 @@ from klamm.wire.records import NewRecord, Record
 BINARY = b"\xff\x00"
 
 
-def test_a_record_survives_both_ways() -> None:
+def test_a_record_encoded_as_json_line_is_decoded_to_the_same_record() -> None:
     headers = (("a", b"1"), ("a", BINARY), ("null", None))
     line = encode_record("orders", 3, Record(7, 1_234, None, BINARY, headers), "create")
 
@@ -24,7 +24,7 @@ def test_a_record_survives_both_ways() -> None:
     assert given.record == NewRecord(BINARY, None, headers=headers)
 
 
-def test_only_the_payload_is_required() -> None:
+def test_a_json_record_line_requires_only_the_field_payload() -> None:
     assert decode_record(b'{"payload": null}') == (None, None, None, NewRecord(None, None, headers=()))
     assert decode_record(b'{"payload": "", "ts": -1}').timestamp is None
     assert decode_record(b'{"payload": "\\u00e4", "headers": {"n": "v"}}').record == NewRecord(
@@ -39,15 +39,15 @@ BAD = {
     b'{"payload": 1}': r"at `\$.payload`",
     b'{"payload": "a", "key": {"base64": "?"}}': r"at `\$.key.base64`",
     b'{"playload": "a"}': "unknown field `playload`",
-    b'{"payload": "a", "ts": -2}': "ts -2 is no timestamp",
-    b'{"payload": "a", "headers": ["n"]}': "headers are not pairs",
-    b'{"payload": "a", "headers": [null, "v"]}': "headers are not pairs",
+    b'{"payload": "a", "ts": -2}': "ts -2 is not a timestamp",
+    b'{"payload": "a", "headers": ["n"]}': "does not consist of pairs",
+    b'{"payload": "a", "headers": [null, "v"]}': "does not consist of pairs",
     b'{"payload": "\\ud800"}': "JSON|surrogate",
     b'{"payload": "\xff"}': "not a record in JSON",
 }
 
 
 @pytest.mark.parametrize(("line", "complaint"), BAD.items(), ids=map(str, range(len(BAD))))
-def test_bad_lines_are_refused_with_the_field(line: bytes, complaint: str) -> None:
+def test_a_malformed_json_record_line_is_refused_with_the_name_of_its_bad_field(line: bytes, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         decode_record(line)

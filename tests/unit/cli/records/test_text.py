@@ -25,23 +25,23 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("text", "printed"), FORMS.items(), ids=FORMS)
-def test_formats(text: str, printed: bytes) -> None:
+def test_each_token_of_the_consume_format_option_prints_its_field_of_the_record(text: str, printed: bytes) -> None:
     assert parse_format(text)(RECORD) == printed
 
 
-def test_null_is_not_empty() -> None:
+def test_the_consume_format_prints_null_differently_from_an_empty_value() -> None:
     assert parse_format("%k|%s|%K|%S", b"NULL")(EMPTY) == b"NULL|NULL|-1|-1"
     assert default_format(b":", b"\n", b"")(EMPTY) == b":\n"
     assert default_format(None, b"\0", b"NULL")(EMPTY) == b"NULL\0"
 
 
 @pytest.mark.parametrize("text", ["%q", "%", r"\q", r"\x4", "a\\"])
-def test_unknown_fields_and_escapes_are_refused(text: str) -> None:
+def test_the_consume_format_option_refuses_unknown_tokens_and_escapes(text: str) -> None:
     with pytest.raises(UsageError, match="--format"):
         parse_format(text)
 
 
-def test_delimiters() -> None:
+def test_delimiter_options_accept_escapes_and_refuse_an_empty_delimiter() -> None:
     assert parse_delimiter("-K", r"\t") == b"\t"
     assert parse_delimiter("-K", r"\xff::") == b"\xff::"
     with pytest.raises(UsageError, match="-K is empty"):
@@ -60,14 +60,14 @@ async def split(delimiter: bytes, *blocks: bytes) -> list[bytes]:
     return [line async for found in lines.split_lines(Blocks(blocks), delimiter, "input") for line in found]
 
 
-def test_lines_across_blocks() -> None:
+def test_input_lines_that_span_several_read_blocks_are_split_correctly() -> None:
     assert asyncio.run(split(b"\n", b"a\nb", b"c\n", b"\nd")) == [b"a", b"bc", b"", b"d"]
     assert asyncio.run(split(b"<>", b"a<", b">b<>")) == [b"a", b"b"]
     assert asyncio.run(split(b"\n")) == []
     assert asyncio.run(split(b"\n", b"\n")) == [b""]
 
 
-def test_a_line_without_end_is_refused_not_collected() -> None:
+def test_an_input_line_over_the_size_limit_is_refused_without_reading_to_its_end() -> None:
     with (
         patch.object(lines, "MAX_LINE_BYTES", 100),
         pytest.raises(UsageError, match="input: a line has more than 100 bytes"),

@@ -42,7 +42,7 @@ class Committer:
         self._number = 0
 
     async def run(self) -> None:
-        """Commit without end, with random pauses."""
+        """Commit the next offset of a partition again and again, with random pauses between commits."""
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / _PAUSE_S))
             partition = self._partition()
@@ -50,7 +50,7 @@ class Committer:
                 await self._commit(partition)
 
     async def _commit(self, partition: TopicPartition) -> None:
-        """Commit the next offset, and tell whether that is known to have worked."""
+        """Commit the next offset of the partition, and report whether the commit is known to have succeeded."""
         self._number += 1
         request = offset_commit_request(self._group, {partition: self._number})
         try:
@@ -61,7 +61,7 @@ class Committer:
         self._tell(CommitEnded(self._group, partition, self._number, error is ErrorCode.NONE))
 
     async def read(self, partition: TopicPartition) -> str:
-        """Read the committed offset and tell it; returns why that is not possible, or nothing."""
+        """Read the group's committed offset and report it; returns why it cannot be read, else an empty text."""
         request = offset_fetch_request(self._group, [partition])
         try:
             answer = await self._ask(request, lambda a: a.error_code)
@@ -79,6 +79,6 @@ class Committer:
 
 
 def _error_of_commit(answer: Any) -> int:
-    """The error code of the one partition."""
+    """Return the error code of the only partition in an OffsetCommit response."""
     code: int = answer.topics[0].partitions[0].error_code
     return code

@@ -1,13 +1,15 @@
-"""A consumer: it follows partitions from their beginning, and checks each batch as it comes."""
+"""A consumer: it follows partitions from their beginning, and reports what each poll returns."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
 from klamm.client.errors import UnsupportedVersion
 from klamm.client.offsets import EARLIEST, list_offsets
+from klamm.client.read_committed import Aborted, AbortedTransactions, is_abort_marker
 from klamm.client.records import FetchLimits, fetch_request, partition_data_of
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode, KlammError
@@ -26,14 +28,28 @@ _WAITS_MS: Final = (0, 100, 500)
 _MAX_BYTES: Final = (1, 500, 1 << 20)
 
 
+class Decoded(NamedTuple):
+    """The records of one Fetch; `control` and `aborted` name those that a consumer of committed data passes over."""
+
+    records: tuple[tuple[int, bytes], ...] = ()
+    control: frozenset[int] = frozenset()
+    aborted: frozenset[int] = frozenset()
+
+    @property
+    def visible(self) -> list[tuple[int, bytes]]:
+        """Offset and value of the records that are data, and of no aborted transaction."""
+        return [(o, value) for o, value in self.records if o not in self.control and o not in self.aborted]
+
+
 class Read(NamedTuple):
     """What one Fetch answered; `error` is NONE where it answered records."""
 
     error: ErrorCode
     leader: Leader
-    records: tuple[tuple[int, bytes], ...] = ()
+    found: Decoded = Decoded()
     high_watermark: int = -1
     log_start: int = -1
+    last_stable_offset: int = -1
 
 
 class Reader:
@@ -55,8 +71,9 @@ class Reader:
         if data.error_code:
             self.locator.forget(partition)
             return Read(ErrorCode(data.error_code), leader)
-        found = records_from(data.records or b"", offset)
-        return Read(ErrorCode.NONE, leader, found, data.high_watermark, data.log_start_offset)
+        aborted = [Aborted(a.first_offset, a.producer_id) for a in data.aborted_transactions or ()]
+        found = records_from(data.records or b"", offset, aborted)
+        return Read(ErrorCode.NONE, leader, found, data.high_watermark, data.log_start_offset, data.last_stable_offset)
 
     async def start_of(self, partition: TopicPartition) -> int:
         """Ask the leader for the log start offset. Raises KlammError."""
@@ -91,21 +108,30 @@ class Reader:
         return partition_data_of(answer, partition, topic_id)
 
 
-def records_from(content: bytes, offset: int) -> tuple[tuple[int, bytes], ...]:
+def records_from(content: bytes, offset: int, aborted: Iterable[Aborted] = ()) -> Decoded:
     """Decode offset and value of each record from this offset on, up to a damaged batch.
 
     As in Kafka's consumer, records before the damage are returned first. Raises CorruptRecords where there are none.
     """
     found: list[tuple[int, bytes]] = []
+    control: set[int] = set()
+    hidden: set[int] = set()
+    transactions = AbortedTransactions(aborted)
     try:
         for header in batches(content):
             if not crc_is_valid(content, header):
                 raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
-            found.extend((r.offset, r.value or b"") for r in records(content, header) if r.offset >= offset)
+            decoded = [r for r in records(content, header) if r.offset >= offset]
+            is_abort = partial(is_abort_marker, content, header)
+            if transactions.hide(header.last_offset, header.producer_id, header.attributes, is_abort):
+                hidden.update(r.offset for r in decoded)
+            if header.is_control:
+                control.update(r.offset for r in decoded)
+            found.extend((r.offset, r.value or b"") for r in decoded)
     except CorruptRecords:
         if not found:
             raise
-    return tuple(found)
+    return Decoded(tuple(found), frozenset(control), frozenset(hidden))
 
 
 class Consumer:
@@ -118,8 +144,11 @@ class Consumer:
         rng: Rng,
         partitions: Callable[[], Sequence[TopicPartition]],
         tell: Callable[[ClientEvent], None],
+        *,
+        reads_committed: bool = False,
     ) -> None:
         self._name = name
+        self._reads_committed = reads_committed
         self._reader = Reader(client)
         self._rng = rng
         self._partitions = partitions
@@ -142,7 +171,9 @@ class Consumer:
     async def _poll(self, partition: TopicPartition) -> None:
         """Read once from the partition at the consumer's position, report the records, and advance the position."""
         position = self._positions.setdefault(partition, 0)
-        limits = FetchLimits(self._rng.choice(_MAX_BYTES), self._rng.choice(_WAITS_MS))
+        limits = FetchLimits(
+            self._rng.choice(_MAX_BYTES), self._rng.choice(_WAITS_MS), read_committed=self._reads_committed
+        )
         read = await self._reader.read(partition, position, limits)
         if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._seek(partition, position)
@@ -155,13 +186,15 @@ class Consumer:
                     leader.id,
                     leader.epoch,
                     position,
-                    read.records,
+                    read.found.records,
                     read.high_watermark,
                     read.log_start,
+                    read.found.control,
+                    read.found.aborted if self._reads_committed else None,
                 )
             )
-            if read.records:
-                self._positions[partition] = read.records[-1][0] + 1
+            if read.found.records:
+                self._positions[partition] = read.found.records[-1][0] + 1
 
     async def _seek(self, partition: TopicPartition, position: int) -> None:
         """Report that the consumer's position is out of range, and continue at the log start. Raises KlammError."""

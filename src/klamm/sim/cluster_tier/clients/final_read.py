@@ -1,7 +1,7 @@
 """The last reads: every partition from its beginning to its end, after one more record was written to it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from klamm.client.errors import RetriableError
@@ -9,7 +9,7 @@ from klamm.client.records import FetchLimits, produce_error_code, produce_reques
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
-from klamm.sim.cluster_tier.clients.consumer import Reader
+from klamm.sim.cluster_tier.clients.consumer import Read, Reader
 from klamm.sim.cluster_tier.clients.locator import open_client
 from klamm.sim.cluster_tier.invariants.rest import FinalRead
 from klamm.sim.cluster_tier.trace import Send, SendState
@@ -18,6 +18,7 @@ from klamm.wire.records.build import build_batch
 from klamm.wire.records.record import NewRecord
 
 _LIMITS: Final = FetchLimits(1 << 20, 0)
+_COMMITTED: Final = FetchLimits(1 << 20, 0, read_committed=True)
 _TRIES: Final = 10
 _PAUSE_S: Final = 0.2
 _PRODUCE_TIMEOUT_S: Final = 3.0
@@ -52,8 +53,8 @@ async def _write_and_read(reader: Reader, p: TopicPartition, send: Send, read: F
         answer = await reader.client.ask(leader.address, produce_request(p, batch, _PRODUCE_TIMEOUT_S))
         if code := produce_error_code(answer):
             return f"a record is refused: {ErrorCode(code).name}"
-        read.records.clear()
         await _read_all(reader, p, read)
+        await _read_committed(reader, p, read)
         read.fenced = {
             "older": await reader.probe(p, leader.epoch - 1),
             "newer": await reader.probe(p, leader.epoch + 1),
@@ -70,14 +71,28 @@ async def _write_and_read(reader: Reader, p: TopicPartition, send: Send, read: F
 
 async def _read_all(reader: Reader, p: TopicPartition, read: FinalRead) -> None:
     """Read the partition from its beginning to the high watermark. Raises KlammError."""
-    starts = await reader.start_of(p)
-    offset = read.log_start = starts
+    read.records.clear()
+    offset = read.log_start = await reader.start_of(p)
+    async for found in _reads(reader, p, offset, _LIMITS):
+        read.high_watermark = found.high_watermark
+        read.records.extend(found.found.records)
+
+
+async def _read_committed(reader: Reader, p: TopicPartition, read: FinalRead) -> None:
+    """Read the partition to its last stable offset, without records of aborted transactions. Raises KlammError."""
+    read.committed.clear()
+    async for found in _reads(reader, p, read.log_start, _COMMITTED):
+        read.last_stable_offset = found.last_stable_offset
+        read.committed.extend(found.found.visible)
+
+
+async def _reads(reader: Reader, p: TopicPartition, offset: int, limits: FetchLimits) -> AsyncIterator[Read]:
+    """Fetch from this offset on until nothing comes; yield what each Fetch returned. Raises KlammError."""
     while True:
-        found = await reader.read(p, offset, _LIMITS)
+        found = await reader.read(p, offset, limits)
         if found.error:
             raise RetriableError(f"a Fetch at offset {offset} is answered {found.error.name}")
-        read.high_watermark = found.high_watermark
-        read.records.extend(found.records)
-        if not found.records:
+        yield found
+        if not found.found.records:
             return
-        offset = found.records[-1][0] + 1
+        offset = found.found.records[-1][0] + 1

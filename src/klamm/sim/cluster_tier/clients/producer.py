@@ -10,35 +10,22 @@ from typing import Final, NamedTuple
 
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.errors import UnsupportedVersion
-from klamm.client.records import produce_error_code, produce_request
 from klamm.client.routing import send_to_any
 from klamm.client.versions import Request
-from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
-from klamm.sim.cluster_tier.clients.locator import TRANSIENT, Locator
-from klamm.sim.cluster_tier.clients.one_way import OneWayProducer
-from klamm.sim.cluster_tier.trace import Acknowledged, ClientEvent, Send, SendState, SequenceRefused
+from klamm.sim.cluster_tier.clients.batch_sender import BatchSender
+from klamm.sim.cluster_tier.clients.locator import TRANSIENT
+from klamm.sim.cluster_tier.trace import ClientEvent, Send
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import InitProducerIdRequest
 from klamm.wire.records.build import build_batch
 from klamm.wire.records.record import NewRecord
 
 GIVE_UP_S: Final = 20.0
-_BACKOFF_S: Final = 0.1
 _MAX_BATCH: Final = 3
 _PADDING: Final = (0, 0, 20, 200)
-_TIMEOUT_S: Final = 3.0
-_NOTHING_APPENDED: Final = frozenset({
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.UNKNOWN_PRODUCER_ID,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-})  # fmt: skip
-"""Errors that say that this attempt appended nothing."""
-_SEQUENCE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
 class ProducerStyle(NamedTuple):
@@ -64,8 +51,7 @@ class Producer:
         self._name = name
         self._world = world
         self._client = client
-        self._one_way = OneWayProducer(world, name)
-        self._locator = Locator(client)
+        self._sender = BatchSender(world, client, name, tell)
         self._style = style
         self._rng = rng
         self._partitions = partitions
@@ -96,52 +82,11 @@ class Producer:
         batch = build_batch(records, producer_id=self._producer_id, producer_epoch=epoch, base_sequence=sequence)
         try:
             async with asyncio.timeout(GIVE_UP_S):
-                await self._send_until_known(send, batch)
+                await self._sender.send(send, batch)
         except TimeoutError:
             self._start_over()
         else:
             self._sequences[partition] = sequence + len(send.values)
-
-    async def _send_until_known(self, send: Send, batch: bytes) -> None:
-        """Send the batch until it is known whether the broker appended it.
-
-        Raises TimeoutError where that can never be known.
-        """
-        is_known = await self._attempt(send, batch)
-        while not is_known:
-            await asyncio.sleep(_BACKOFF_S)
-            is_known = await self._attempt(send, batch)
-
-    async def _attempt(self, send: Send, batch: bytes) -> bool:
-        """Send the batch once; return whether it is known if it was appended.
-
-        Raises TimeoutError where that can never be known.
-        """
-        was = send.state
-        try:
-            leader = await self._locator.leader(send.partition)
-            send.state = SendState.UNKNOWN
-            if not send.acks:
-                await self._one_way.send(leader.address, send.partition, batch)
-                return True
-            request = produce_request(send.partition, batch, _TIMEOUT_S, send.acks)
-            answer = await self._client.ask(leader.address, request)
-        except (*TRANSIENT, UnsupportedVersion, OSError):
-            self._locator.forget(send.partition)
-            return False
-        error = ErrorCode(produce_error_code(answer))
-        if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            send.state = SendState.ACKNOWLEDGED
-            send.offset = answer.responses[0].partition_responses[0].base_offset if not error else -1
-            self._tell(Acknowledged(send))
-            return True
-        if error in _NOTHING_APPENDED:
-            send.state = was
-        if error in _SEQUENCE:
-            self._tell(SequenceRefused(send, error.name))
-            raise TimeoutError
-        self._locator.forget(send.partition)
-        return False
 
     async def _take_producer_id(self) -> bool:
         """Ask a broker for a producer id; return whether one was received."""

@@ -43,6 +43,8 @@ def sequences_continue(history: TierHistory, event: SequenceRefused) -> str | No
 def refused_records_are_never_read(history: TierHistory, event: Polled) -> str | None:
     """No consumer reads a record whose every attempt was refused, or that was never sent."""
     for offset, value in event.records:
+        if offset in event.control:
+            continue
         send = history.sends.get(value)
         if send is None or send.partition != event.partition:
             return f"{event.partition}: {event.consumer} reads {value!r} at {offset}, which nobody sent there"
@@ -107,9 +109,9 @@ def only_whole_batches_are_served(history: TierHistory, event: CorruptPoll) -> s
 
 
 def committed_offsets_are_kept(history: TierHistory, event: CommittedOffsetRead) -> str | None:
-    """A coordinator tells the offset that was committed last, also after the group moved to it.
+    """A coordinator returns the offset that was committed last, also after another broker became coordinator.
 
-    Not where a device lost a part of `__consumer_offsets`, or the topic of the offset was deleted.
+    This is not checked where a device lost a part of `__consumer_offsets`, or the topic of the offset was deleted.
     """
     known = history.commits.get((event.group, event.partition), GroupCommits())
     facts = history.topics.get(event.partition.topic)

@@ -19,8 +19,11 @@ class FinalRead:
 
     def __init__(self) -> None:
         self.records: list[tuple[int, bytes]] = []
+        self.committed: list[tuple[int, bytes]] = []
+        """What a consumer of committed data gets: data without that of aborted transactions."""
         self.log_start = 0
         self.high_watermark = 0
+        self.last_stable_offset = 0
         self.is_damaged = False
         """A batch of it does not match its CRC."""
         self.error = ""
@@ -37,6 +40,16 @@ class RestingCluster(Protocol):
     @property
     def final_reads(self) -> Mapping[TopicPartition, FinalRead]:
         """What was read of each partition at the end of the run."""
+        ...
+
+    @property
+    def subscriptions(self) -> Mapping[str, str]:
+        """By group: the topic that its members read."""
+        ...
+
+    @property
+    def copied_offsets(self) -> Mapping[tuple[str, TopicPartition], int]:
+        """By copier and source: the offset that is committed in the end."""
         ...
 
     @property

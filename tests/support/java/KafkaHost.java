@@ -7,7 +7,7 @@
  *   <number> stop <name>
  *
  * Each is answered by `<number> ok ...` or `<number> failed ...` when it is done; several go on at once. The end of the
- * input ends the process. Run as `java -cp '<jars>' KafkaHost.java`; only Kafka's public classes are used.
+ * input ends the process. Only Kafka's public classes are used.
  */
 
 import java.io.BufferedReader;

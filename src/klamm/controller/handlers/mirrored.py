@@ -1,0 +1,70 @@
+"""Takes the mirror that this node kept before its election into the term, and finds what of it has to be read again."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from klamm.controller.context import Partition
+from klamm.controller.loading import remove_topics
+from klamm.controller.term_context import TermContext
+from klamm.zk.errors import NoAuth
+from klamm.zk.fenced import chunks
+from klamm.zk.jute import Stat
+from klamm.zk.znodes import topic_path
+
+COMPARED_TOPICS = 250
+"""Topics whose znodes are compared in one step."""
+
+
+class Unread(NamedTuple):
+    """What the context still lacks."""
+
+    topics: Sequence[str]
+    partitions: Sequence[Partition]
+    """Partitions of other topics whose state has to be read."""
+
+
+async def take_mirror(term: TermContext, since: int, listed: Sequence[str]) -> Unread:
+    """Take the mirror into the context, if there is one; returns what is to be read: everything without a mirror.
+
+    At the zxid `since`, all writes of earlier controllers are fenced. The mirror is taken once it has the notices of
+    all changes up to there: each is either noted or in it. Topics are compared by their mzxid, and watched from now on,
+    as a read of them would do.
+    """
+    mirror = await term.take_mirror(since)
+    if mirror is None:
+        return Unread(listed, ())
+    context = mirror.context
+    try:
+        stats = await _watch_topics(term, [name for name in listed if name in context.topics])
+    except NoAuth as error:
+        term.journal.refused(term.cause, "mirror", f"{error}: everything is read")
+        await mirror.discard()
+        return Unread(listed, ())
+    changed = [name for name in context.topics if not _is_unchanged(mirror.mzxids[name], stats.get(name))]
+    await remove_topics(context, term.slices, changed)
+    term.context.take_over(context)
+    unread = Unread([name for name in listed if name not in context.topics], mirror.unread_partitions())
+    term.journal.line(
+        term.cause,
+        "warm",
+        topic_count=len(context.topics),
+        partition_count=context.partition_count,
+        topics_to_read=len(unread.topics),
+        states_to_read=len(unread.partitions),
+    )
+    return unread
+
+
+async def _watch_topics(term: TermContext, names: Sequence[str]) -> dict[str, Stat | None]:
+    """The stats of these topics' znodes, whose next changes are watched. Raises NoAuth."""
+    stats: dict[str, Stat | None] = {}
+    for chunk in chunks(names, COMPARED_TOPICS):
+        await term.slices.checkpoint(len(chunk))
+        found = await term.store.client.exists_many([topic_path(name) for name in chunk], watch=True)
+        stats.update(zip(chunk, found, strict=True))
+    return stats
+
+
+def _is_unchanged(mzxid: int, stat: Stat | None) -> bool:
+    """Whether the znode is the one that was read: a topic that was created anew has another mzxid, too."""
+    return stat is not None and stat.mzxid == mzxid

@@ -1,0 +1,63 @@
+"""Puts topics and partition states that were read from ZooKeeper into a context.
+
+A new controller does it for its term, and a standby for its mirror (`mirror.py`): both have the same context therefore.
+"""
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+
+from klamm.controller.context import ControllerContext, Partition, Topic
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId
+from klamm.runtime.time_slices import Slices
+from klamm.zk.partition_states import StatesRead
+from klamm.zk.znodes import TopicZnode
+
+
+async def add_topics(
+    context: ControllerContext, slices: Slices, found: Mapping[str, TopicZnode], ids: Mapping[str, uuid.UUID | None]
+) -> list[Partition]:
+    """Add these topics with all replicas, and the topic ids by name; returns their NonExistent partitions."""
+    partitions: list[Partition] = []
+    for name, znode in found.items():
+        await slices.checkpoint(len(znode.partitions))
+        topic = context.add_topic(name, ids[name], znode.czxid)
+        partitions += [context.make_partition(topic, n, a) for n, a in znode.partitions.items()]
+    await _list_replicas(context, slices, partitions)
+    return partitions
+
+
+async def add_partitions(
+    context: ControllerContext, slices: Slices, topic: Topic, added: Mapping[int, ReplicaAssignment]
+) -> list[Partition]:
+    """Add these partitions of a topic with their replicas; returns them, NonExistent."""
+    partitions = [context.make_partition(topic, n, a) for n, a in added.items()]
+    await _list_replicas(context, slices, partitions)
+    return partitions
+
+
+async def put_states(context: ControllerContext, slices: Slices, read: StatesRead[Partition]) -> None:
+    """Set the leaders and ISRs that were read, and when they were written."""
+    await slices.checkpoint(len(read.found))
+    for p, state in read.found.items():
+        context.put_leadership(p, state)
+        p.written_at = read.written_at[p]
+
+
+async def remove_topics(context: ControllerContext, slices: Slices, names: Collection[str]) -> None:
+    """Remove topics with their partitions, in pieces, so that the loop is not blocked."""
+    for name in names:
+        async for piece in slices.over(list(context.topics[name].partitions.values())):
+            context.remove_partitions(piece)
+        context.remove_topic(name)
+
+
+async def _list_replicas(context: ControllerContext, slices: Slices, partitions: Iterable[Partition]) -> None:
+    """Add the replicas of these partitions to the context, one broker at a time, so that the loop is not blocked."""
+    held: dict[BrokerId, list[Partition]] = {}
+    for p in partitions:
+        for broker in p.replicas:
+            held.setdefault(broker, []).append(p)
+    for broker, its in held.items():
+        await slices.checkpoint(len(its))
+        context.list_replicas(broker, its)

@@ -1,0 +1,272 @@
+"""A context of topics and partition states that one ZooKeeper session keeps equal to their znodes.
+
+It is read once, in the order of a failover, and followed by a watch of `/brokers/topics` and all that is below. A
+notice carries no data: its path is noted and read again, at most once per `FOLLOW_INTERVAL_S`. ZooKeeper sends each
+notice before an answer that shows the change, therefore a path is removed from the noted ones before it is read: a
+change during the read notes it again. Nothing is repaired: after a lost connection, or with too many noted paths, the
+mirror is lost (`lost`), and its owner starts another one.
+
+The mirror holds what grows with the number of partitions. Brokers, requests of operators and pending deletions are few,
+and are read at the election.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from klamm.controller.context import ControllerContext, Partition, Topic
+from klamm.controller.decisions.changes import is_another_topic
+from klamm.controller.loading import add_partitions, add_topics, put_states, remove_topics
+from klamm.controller.steps import READ_PARTITIONS, READ_TOPICS
+from klamm.model.errors import KlammError
+from klamm.runtime.time_slices import Slices
+from klamm.zk.fenced import chunks
+from klamm.zk.partition_states import read_states
+from klamm.zk.port import ZooKeeperClient
+from klamm.zk.states import SessionState
+from klamm.zk.store import Store
+from klamm.zk.watches import WatchEvent
+from klamm.zk.znodes import TOPICS, TopicZnode
+
+FOLLOW_INTERVAL_S: Final = 0.2
+"""The pause in which notices of the same znode become one read."""
+PAUSE_S: Final = 0.02
+"""The pause after each chunk of reads: about 50,000 states are read in a second, so that brokers are not disturbed."""
+MAX_CHANGED_PATHS: Final = 100_000
+"""Noted paths at most; with more, reading everything again costs less than to remember them."""
+
+
+class MirrorSession(ZooKeeperClient, Protocol):
+    """A ZooKeeper session that only the mirror uses: its notices and answers delay nobody else's."""
+
+    on_state: Callable[[SessionState], None]
+
+    async def watch_subtree(self, path: str) -> None:
+        """Watch the znode and all znodes below it until the connection ends. Raises Unimplemented."""
+
+    async def close(self) -> None:
+        """End the session."""
+
+
+class MirrorLost(KlammError):
+    """The mirror may differ from ZooKeeper, and must not be used."""
+
+
+class ChangedPaths(NamedTuple):
+    """The topics and partitions that noted paths belong to."""
+
+    topics: list[str]
+    partitions: list[tuple[str, int]]
+
+
+class Mirror:
+    """One mirror: `load`, then `follow` until it is lost, or until a new controller has `finish`ed it."""
+
+    def __init__(self, session: MirrorSession, slices: Slices, uses_topic_ids: bool) -> None:
+        self.context = ControllerContext(0)
+        self.slices = slices
+        self.mzxids: dict[str, int] = {}
+        """The zxid of the last change of each topic's znode, as of the last read."""
+        self.lost = asyncio.Event()
+        self.why_lost = ""
+        self.reads = 0
+        """Znodes read since `load` was called."""
+        self._session = session
+        self._store = Store(session)
+        self._uses_topic_ids = uses_topic_ids
+        self._changed: dict[str, None] = {}
+        self._has_changes = asyncio.Event()
+        self._without_state: dict[Partition, None] = {}
+        """Partitions whose state znode does not exist or cannot be read."""
+        self._is_reading = asyncio.Lock()
+        self._is_finished = False
+        session.on_watch = self._on_watch
+        session.on_state = self._on_state
+
+    @property
+    def changed_count(self) -> int:
+        """How many changed paths wait to be read again."""
+        return len(self._changed)
+
+    async def load(self) -> None:
+        """Watch and read all topics. Raises ZkError; Unimplemented before ZooKeeper 3.6."""
+        await self._session.watch_subtree(TOPICS)
+        for names in chunks(await self._store.list_topics(), READ_TOPICS):
+            await self._read_again(names, [])
+            await asyncio.sleep(PAUSE_S)
+
+    async def follow(self) -> None:
+        """Read what changed, again and again. Raises ZkError."""
+        while True:
+            await self._has_changes.wait()
+            await asyncio.sleep(FOLLOW_INTERVAL_S)
+            self._has_changes.clear()
+            for paths in chunks(list(self._changed), READ_PARTITIONS):
+                async with self._is_reading:
+                    if self._is_finished:
+                        return
+                    await self._read_changed(paths)
+                await asyncio.sleep(PAUSE_S)
+
+    async def finish(self, zxid: int) -> None:
+        """End `follow`, and wait for the notices of all changes up to this zxid. Raises MirrorLost, ZkError.
+
+        What they note is not read any more: see `unread_partitions`. Topics are compared by their mzxid.
+        """
+        async with self._is_reading:
+            self._is_finished = True
+            await self._session.sync(TOPICS)
+        if self._session.seen_zxid < zxid:
+            self.lose(f"ZooKeeper server {self._session.server} answered sync without the newest changes")
+        if self.lost.is_set():
+            raise MirrorLost(self.why_lost)
+        self._session.on_watch = _ignore  # what is noted stays noted when the session is closed
+        self._session.on_state = _ignore
+
+    async def unless_lost(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await the work, but only until the mirror is lost. Raises MirrorLost then, and what the work raises."""
+        task, lost = asyncio.ensure_future(work), asyncio.ensure_future(self.lost.wait())
+        try:
+            await asyncio.wait((task, lost), return_when=asyncio.FIRST_COMPLETED)
+            if self.lost.is_set():
+                raise MirrorLost(self.why_lost)
+            await task
+        finally:
+            task.cancel()
+            lost.cancel()
+            await asyncio.gather(task, lost, return_exceptions=True)
+
+    def unread_partitions(self) -> list[Partition]:
+        """The partitions whose state has to be read again: changed ones, and those without a readable state."""
+        known = self.context.partition
+        found = {p: None for p in self._without_state if known(p.topic, p.partition) is p}
+        for topic, number in changed_by(self._changed).partitions:
+            if (partition := self.context.partition(topic, number)) is not None:
+                found[partition] = None
+        return list(found)
+
+    async def discard(self) -> None:
+        """Free the context in pieces: freeing hundreds of thousands of objects at once holds the event loop."""
+        context, self.context = self.context, ControllerContext(0)
+        self._changed, self._without_state = {}, {}
+        for led in (*context.led_by.values(), context.reassigning):
+            await self.slices.clear_dict(led)
+        for held in context.replica_states.values():
+            await self.slices.clear_dict(held)
+        for topic in context.topics.values():
+            await self.slices.clear_dict(topic.partitions)
+        self.slices.close()
+
+    # ---- notices
+
+    def _on_watch(self, event: WatchEvent) -> None:
+        """Note the path of a change; too many paths, and changes of `/brokers/topics` itself, end the mirror."""
+        if event.path == TOPICS:
+            self.lose(f"{TOPICS} itself changed")
+        elif len(self._changed) >= MAX_CHANGED_PATHS:
+            self.lose(f"{len(self._changed)} znodes changed and were not read again yet")
+        else:
+            self._changed[event.path] = None
+            self._has_changes.set()
+
+    def _on_state(self, state: SessionState) -> None:
+        """End the mirror when the session loses its connection: the watch ended with it."""
+        if state is not SessionState.CONNECTED:
+            self.lose(f"the ZooKeeper session is {state}")
+
+    def lose(self, why: str) -> None:
+        """End the mirror; the first reason is kept."""
+        if not self.lost.is_set():
+            self.why_lost = why
+            self._changed.clear()
+            self.lost.set()
+
+    # ---- reads
+
+    async def _read_changed(self, paths: Sequence[str]) -> None:
+        """Read what these noted paths belong to; a read that does not come to its end loses the mirror."""
+        for path in paths:
+            self._changed.pop(path, None)
+        try:
+            await self._read_again(*changed_by(paths))
+        except BaseException as error:
+            self.lose(f"changed znodes could not be read: {error!r}")
+            raise
+
+    async def _read_again(self, topics: Sequence[str], partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these topics, then the states of these partitions and of all that the topics gained."""
+        unread = dict.fromkeys(await self._read_topics(topics))
+        for topic, number in partitions:
+            if (partition := self.context.partition(topic, number)) is not None:
+                unread[partition] = None
+        for chunk in chunks(unread, READ_PARTITIONS):
+            self.reads += len(chunk)
+            read = await read_states(self._session, chunk)
+            await put_states(self.context, self.slices, read)
+            for p in read.found:
+                self._without_state.pop(p, None)
+            for p in read.unreadable:
+                self.context.forget_leadership(p)
+                self._without_state[p] = None
+
+    async def _read_topics(self, names: Sequence[str]) -> list[Partition]:
+        """Read these topics; returns the partitions that are new, or have another assignment.
+
+        Topics that cannot be read, or that a controller has to give an id, are left out: a new controller reads them.
+        """
+        unread: list[Partition] = []
+        for chunk in chunks(names, READ_TOPICS):
+            self.reads += len(chunk)
+            found, _ = await self._store.read_topics(chunk)
+            found = {n: z for n, z in found.items() if z.topic_id is not None or not self._uses_topic_ids}
+            await self._remove([n for n in chunk if self._is_gone(n, found)])
+            new = {n: z for n, z in found.items() if n not in self.context.topics}
+            for name in [n for n in found if n not in new]:
+                unread += await self._update(self.context.topics[name], found[name])
+            unread += await add_topics(self.context, self.slices, new, {n: z.topic_id for n, z in new.items()})
+            self.mzxids.update((n, z.mzxid) for n, z in found.items())
+        return unread
+
+    def _is_gone(self, name: str, found: dict[str, TopicZnode]) -> bool:
+        """Whether the topic in the context no longer exists, or another one has its name."""
+        known, znode = self.context.topics.get(name), found.get(name)
+        if known is None:
+            return False
+        return znode is None or is_another_topic(known, znode) or known.id != znode.topic_id
+
+    async def _remove(self, names: Collection[str]) -> None:
+        """Remove these topics from the mirror."""
+        for name in names:
+            self.mzxids.pop(name)
+            self._forget(self.context.topics[name].partitions.values())
+        await remove_topics(self.context, self.slices, names)
+
+    async def _update(self, topic: Topic, znode: TopicZnode) -> list[Partition]:
+        """Replace the partitions whose assignment changed; returns them, with those that were added."""
+        gone = [p for n, p in topic.partitions.items() if znode.partitions.get(n) != p.assignment]
+        self._forget(gone)
+        async for piece in self.slices.over(gone):
+            self.context.remove_partitions(piece)
+        added = {n: a for n, a in znode.partitions.items() if n not in topic.partitions}
+        return await add_partitions(self.context, self.slices, topic, added)
+
+    def _forget(self, partitions: Iterable[Partition]) -> None:
+        """Forget that these partitions have no state."""
+        for p in partitions:
+            self._without_state.pop(p, None)
+
+
+def _ignore(_: object) -> None:
+    """Ignore what the session of a finished mirror reports."""
+
+
+def changed_by(paths: Iterable[str]) -> ChangedPaths:
+    """The topics and partition states at these paths below `/brokers/topics`; others are of no interest."""
+    changed = ChangedPaths([], [])
+    for path in paths:
+        match path[len(TOPICS) + 1 :].split("/"):
+            case [topic]:
+                changed.topics.append(topic)
+            case [topic, "partitions", number, "state"] if number.isdecimal():
+                changed.partitions.append((topic, int(number)))
+    return changed

@@ -1,0 +1,158 @@
+"""Keeps a mirror of the cluster's topics and partitions while this node is not controller, for a fast failover.
+
+The election takes the mirror (`take`); `resume` is called when the term has ended. A mirror that is lost is read anew.
+A node without a current mirror reads everything at its election, as if it had never had one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from klamm.controller.mirror import Mirror, MirrorLost, MirrorSession
+from klamm.model.errors import KlammError
+from klamm.runtime.time_slices import Slices
+from klamm.telemetry.journal import Journal
+from klamm.zk.errors import Unimplemented
+
+START_DELAY_S: Final = 1.0
+"""The pause before a mirror is read: at its start, and after a term, a node has more urgent work."""
+RETRY_BACKOFF_S: Final = 5.0
+"""The pause before a lost mirror is read anew."""
+UNSUPPORTED_BACKOFF_S: Final = 600.0
+"""The pause after a ZooKeeper server without persistent watches: the ensemble may be upgraded."""
+CHOICE_INTERVAL_S: Final = 10.0
+"""How often a node looks whether it is still among those that keep a mirror."""
+TAKE_TIMEOUT_S: Final = 2.0
+"""How long an election waits for the newest notices; then it reads everything."""
+
+OpenSession = Callable[[], Awaitable[MirrorSession]]
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyPorts:
+    """What a standby needs from the node."""
+
+    open_session: OpenSession
+    """Opens a ZooKeeper session for a mirror. Raises ZkError."""
+    is_chosen: Callable[[], bool]
+    """Whether this node keeps a mirror now."""
+
+
+class Standby:
+    """The standby of one node: `start` it once the node takes part in elections, `stop` it with the node."""
+
+    def __init__(
+        self, ports: StandbyPorts, make_slices: Callable[[], Slices], journal: Journal, uses_topic_ids: bool
+    ) -> None:
+        self._ports = ports
+        self._make_slices = make_slices
+        self._journal = journal
+        self._uses_topic_ids = uses_topic_ids
+        self._mirror: Mirror | None = None
+        self.is_current = False
+        """Whether the mirror has been read, and is followed."""
+        self._may_follow = asyncio.Event()
+        self._may_follow.set()
+        self._task: asyncio.Task[None] | None = None
+        self._choice: asyncio.TimerHandle | None = None
+
+    @property
+    def mirror(self) -> Mirror | None:
+        """The mirror that is read or followed now; None without one."""
+        return self._mirror
+
+    # ---- the node's life
+
+    def start(self) -> None:
+        """Begin to keep a mirror whenever this node is chosen and not controller."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="controller-standby")
+        self._check_choice()
+
+    async def stop(self) -> None:
+        """End the mirror and its session."""
+        if self._choice is not None:
+            self._choice.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # ---- the election
+
+    async def take(self, zxid: int) -> Mirror | None:
+        """The mirror with all changes up to this zxid noted, or None; no other is kept until `resume`."""
+        self._may_follow.clear()
+        mirror, is_current = self._mirror, self.is_current
+        if mirror is None:
+            return None
+        if not is_current:
+            mirror.lose("this node became controller before everything was read")
+            return None
+        try:
+            async with asyncio.timeout(TAKE_TIMEOUT_S):
+                await mirror.unless_lost(mirror.finish(zxid))
+        except (KlammError, TimeoutError) as error:
+            mirror.lose(str(error) or f"the notices of all changes did not arrive within {TAKE_TIMEOUT_S:g} s")
+            return None
+        self._mirror = None
+        return mirror
+
+    def resume(self) -> None:
+        """Keep a mirror again, because this node is no longer controller."""
+        self._may_follow.set()
+
+    # ---- inside
+
+    def _check_choice(self) -> None:
+        """Lose the mirror if this node is no longer chosen to keep one."""
+        if self._mirror is not None and not self._ports.is_chosen():
+            self._mirror.lose("other nodes are chosen to keep one")
+        self._choice = asyncio.get_running_loop().call_later(CHOICE_INTERVAL_S, self._check_choice)
+
+    async def _run(self) -> None:
+        """Keep a mirror, and after each loss another one."""
+        await asyncio.sleep(START_DELAY_S)
+        while True:
+            await self._may_follow.wait()
+            pause_s = await self._keep_mirror() if self._ports.is_chosen() else CHOICE_INTERVAL_S
+            await asyncio.sleep(pause_s)
+
+    async def _keep_mirror(self) -> float:
+        """Read and follow a mirror until it is lost or taken; returns the pause before the next one."""
+        try:
+            session = await self._ports.open_session()
+        except KlammError as error:
+            self._journal.line(self._journal.event("Standby"), "standby", lost=str(error))
+            return RETRY_BACKOFF_S
+        slices = self._make_slices()
+        mirror = self._mirror = Mirror(session, slices, self._uses_topic_ids)
+        try:
+            await mirror.unless_lost(mirror.load())
+            self._on_current(mirror)
+            await mirror.unless_lost(mirror.follow())
+        except Unimplemented:
+            self._on_lost(mirror, "ZooKeeper servers before 3.6 have no persistent watches")
+            return UNSUPPORTED_BACKOFF_S
+        except KlammError as error:
+            self._on_lost(mirror, str(error) if isinstance(error, MirrorLost) else mirror.why_lost or str(error))
+        finally:
+            self.is_current = False
+            is_taken, self._mirror = self._mirror is not mirror, None
+            await session.close()
+            if not is_taken:
+                await mirror.discard()
+        return START_DELAY_S if is_taken else RETRY_BACKOFF_S
+
+    def _on_current(self, mirror: Mirror) -> None:
+        """Record that everything is read, and that the mirror can be taken from now on."""
+        self.is_current = True
+        context = mirror.context
+        facts = {"topic_count": len(context.topics), "partition_count": context.partition_count}
+        self._journal.line(self._journal.event("Standby"), "standby", **facts)
+        self._journal.flush()
+
+    def _on_lost(self, mirror: Mirror, why: str) -> None:
+        """Record why the mirror cannot be used."""
+        mirror.lose(why)
+        self._journal.line(self._journal.event("Standby"), "standby", lost=why)
+        self._journal.flush()

@@ -1,0 +1,75 @@
+"""Injected bugs of the mirror that a standby keeps for its election."""
+
+from collections.abc import Sequence
+
+from tests.simulation.injected_bugs.mutant import Patch
+
+from klamm.controller.context import Partition, Topic
+from klamm.controller.handlers import mirrored
+from klamm.controller.mirror import Mirror, _ignore
+from klamm.zk.jute import Stat
+from klamm.zk.watches import WatchEvent
+from klamm.zk.znodes import TopicZnode
+
+
+def notices_lost(patch: Patch) -> None:
+    """The mirror does not note every third change."""
+    note, heard = Mirror._on_watch, 0
+
+    def note_some(self: Mirror, event: WatchEvent) -> None:
+        """The patched function, with the injected bug."""
+        nonlocal heard
+        heard += 1
+        if heard % 3:
+            note(self, event)
+
+    patch.setattr(Mirror, "_on_watch", note_some)
+
+
+def changes_not_read_again(patch: Patch) -> None:
+    """The mirror forgets what it noted without reading it."""
+
+    async def forget(self: Mirror, paths: Sequence[str]) -> None:
+        """The patched function, with the injected bug."""
+        for path in paths:
+            self._changed.pop(path, None)
+
+    patch.setattr(Mirror, "_read_changed", forget)
+
+
+def mirror_taken_without_sync(patch: Patch) -> None:
+    """The election takes the mirror without waiting for the notices of the newest changes."""
+
+    async def finish_at_once(self: Mirror, zxid: int) -> None:
+        """The patched function, with the injected bug."""
+        async with self._is_reading:
+            self._is_finished = True
+        self._session.on_watch = self._session.on_state = _ignore
+
+    patch.setattr(Mirror, "finish", finish_at_once)
+
+
+def noted_changes_forgotten_at_the_election(patch: Patch) -> None:
+    """The election does not read what the mirror noted and did not read yet."""
+
+    def without_state(self: Mirror) -> list[Partition]:
+        """The patched function, with the injected bug."""
+        return list(self._without_state)
+
+    patch.setattr(Mirror, "unread_partitions", without_state)
+
+
+def recreated_topic_taken_for_the_old_one(patch: Patch) -> None:
+    """A topic that was deleted and created again keeps the id and the partitions of the earlier one."""
+
+    def exists(mzxid: int, stat: Stat | None) -> bool:
+        """The patched function, with the injected bug."""
+        return stat is not None
+
+    def is_same(known: Topic, found: TopicZnode) -> bool:
+        """The patched function, with the injected bug."""
+        return False
+
+    patch.setattr(mirrored, "_is_unchanged", exists)
+    patch.setattr("klamm.controller.mirror.is_another_topic", is_same)
+    patch.setattr(Mirror, "_is_gone", lambda self, name, found: name in self.context.topics and name not in found)

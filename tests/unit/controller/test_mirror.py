@@ -1,0 +1,370 @@
+"""The mirror of a standby: whatever changes in ZooKeeper, a controller that takes it begins as one that reads all."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.support.controller_room import Room
+from tests.support.memory_zookeeper import MemoryZooKeeper
+
+from klamm.controller import mirror as mirrors
+from klamm.controller.mirror import Mirror, MirrorLost, changed_by
+from klamm.controller.observer import Observer
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.runtime.time_slices import CountedSlices
+from klamm.sim.invariants.contexts import describe, read_from_scratch
+from klamm.zk import znodes
+from klamm.zk.errors import NoNode, SessionExpired, Unimplemented, ZkCode
+from klamm.zk.operations import Create, Delete, Op, Set
+from klamm.zk.states import SessionState
+
+TOPICS: dict[str, list[tuple[int, ...]]] = {"a": [(1, 2, 3), (2, 3, 1)], "b": [(3, 1)], "c": [(1,)]}
+STATE = znodes.state_path(TopicPartition("a", 0))
+CHANGED = LeaderAndIsr(BrokerId(2), 7, (BrokerId(2), BrokerId(3)), 1)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrors, "PAUSE_S", 0)
+    monkeypatch.setattr(mirrors, "FOLLOW_INTERVAL_S", 0)
+
+
+class Comparison(Observer):
+    """Compares the context of each new term with one that is read from the same znodes."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self.compared = 0
+
+    def on_context_read(self, since: int) -> None:
+        context = self._room.term.context
+        assert describe(context) == describe(read_from_scratch(self._room.ensemble.tree, context, 1 << 62))
+        self.compared += 1
+
+
+def payload(*replicas: tuple[int, ...], topic_id: uuid.UUID | None = None) -> bytes:
+    """The znode of a topic with these replicas."""
+    partitions = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in enumerate(replicas)}
+    return znodes.encode_topic(topic_id or uuid.UUID(int=5), partitions)
+
+
+def topic_id(room: Room, topic: str) -> uuid.UUID:
+    found = room.term.context.topics[topic].id
+    assert found is not None
+    return found
+
+
+def deleted(room: Room, topic: str) -> list[Op]:
+    """What deletes all znodes of a topic."""
+    root = znodes.topic_path(topic)
+    below = sorted((p for p in room.ensemble.nodes if p == root or p.startswith(f"{root}/")), reverse=True)
+    return [Delete(path) for path in below]
+
+
+def recreated(room: Room, topic: str, content: bytes) -> list[Op]:
+    """What deletes a topic and creates one of its name, whose states look as the old ones."""
+    ops = deleted(room, topic)
+    nodes = room.ensemble.nodes
+    below = [Create(op.path, nodes[op.path].data) for op in reversed(ops) if op.path != znodes.topic_path(topic)]
+    return [*ops, Create(znodes.topic_path(topic), content), *below]
+
+
+CHANGES: dict[str, Callable[[Room], list[Op]]] = {
+    "nothing": lambda room: [],
+    "a state is changed": lambda room: [Set(STATE, znodes.encode_state(CHANGED))],
+    "a state is changed and changed back": lambda room: [
+        Set(STATE, znodes.encode_state(CHANGED)),
+        Set(STATE, room.ensemble.nodes[STATE].data),
+    ],
+    "a state is deleted": lambda room: [Delete(STATE)],
+    "a state is deleted and created": lambda room: [Delete(STATE), Create(STATE, znodes.encode_state(CHANGED))],
+    "a state becomes malformed": lambda room: [Set(STATE, b"nonsense")],
+    "a topic is created": lambda room: [Create(znodes.topic_path("new"), payload((1, 2), (2, 3)))],
+    "a topic is created without an id": lambda room: [
+        Create(znodes.topic_path("new"), znodes.encode_topic(None, {0: ReplicaAssignment((BrokerId(1),))}))
+    ],
+    "a topic is deleted": lambda room: deleted(room, "a"),
+    "a topic is deleted and created with another id": lambda room: recreated(room, "a", payload((1, 2, 3), (2, 3, 1))),
+    "a topic is deleted and created with its old znode": lambda room: recreated(
+        room, "a", room.ensemble.nodes[znodes.topic_path("a")].data or b""
+    ),
+    "a topic becomes malformed": lambda room: [Set(znodes.topic_path("a"), b"nonsense")],
+    "a topic loses its id": lambda room: [
+        Set(znodes.topic_path("c"), znodes.encode_topic(None, {0: ReplicaAssignment((BrokerId(1),))}))
+    ],
+    "partitions are added": lambda room: [
+        Set(znodes.topic_path("b"), payload((3, 1), (1, 2), topic_id=topic_id(room, "b")))
+    ],
+    "a partition is removed": lambda room: [
+        Set(znodes.topic_path("a"), payload((1, 2, 3), topic_id=topic_id(room, "a")))
+    ],
+    "a partition is reassigned": lambda room: [
+        Set(
+            znodes.topic_path("a"),
+            znodes.encode_topic(
+                topic_id(room, "a"),
+                {
+                    0: ReplicaAssignment((BrokerId(1), BrokerId(2), BrokerId(3)), (BrokerId(3),), (BrokerId(1),)),
+                    1: ReplicaAssignment((BrokerId(3), BrokerId(1))),
+                },
+            ),
+        )
+    ],
+    "another znode appears below a partition": lambda room: [Create(f"{STATE}/odd", b""), Set(STATE, b"nonsense")],
+}
+
+
+async def settle() -> None:
+    """Let the mirror read what was noted."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def room_with_mirror() -> tuple[Room, Mirror, MemoryZooKeeper]:
+    """A cluster with a controller, and a mirror that was read by another session."""
+    room = await Room.open(topics=TOPICS)
+    room.observer = Comparison(room)
+    session = room.ensemble.client()
+    room.mirror = Mirror(session, CountedSlices(), uses_topic_ids=True)
+    await room.mirror.load()
+    return room, room.mirror, session
+
+
+@asynccontextmanager
+async def following(mirror: Mirror) -> AsyncIterator[None]:
+    """Follow the mirror meanwhile."""
+    task = asyncio.create_task(mirror.follow())
+    await settle()
+    try:
+        yield
+        await settle()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("is_followed", [True, False], ids=["followed", "noted"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_a_controller_that_takes_a_mirror_begins_as_one_that_reads_everything(
+    change: Callable[[Room], list[Op]], is_followed: bool
+) -> None:
+    room, mirror, _ = await room_with_mirror()
+
+    if is_followed:
+        async with following(mirror):
+            for op in change(room):
+                assert room.ensemble.apply([op])[0].code is ZkCode.OK
+                await settle()
+        assert not mirror.changed_count
+    else:
+        for op in change(room):
+            assert room.ensemble.apply([op])[0].code is ZkCode.OK
+    await room.become_controller()
+
+    assert isinstance(room.observer, Comparison)
+    assert room.observer.compared == 1
+    assert len(room.entries("warm")) == 1
+
+
+async def test_only_changed_znodes_are_read_at_the_election() -> None:
+    room, mirror, _ = await room_with_mirror()
+    async with following(mirror):
+        room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
+    room.ensemble.apply([Set(znodes.state_path(TopicPartition("b", 0)), znodes.encode_state(CHANGED))])
+    room.ensemble.apply([Create(znodes.topic_path("new"), payload((1, 2)))])
+
+    await room.become_controller()
+
+    [line] = room.entries("warm")
+    facts = ("topic_count", "partition_count", "topics_to_read", "states_to_read")
+    assert [line.facts[name] for name in facts] == [3, 4, 1, 1]
+
+
+async def test_topics_of_a_mirror_are_watched_from_the_election_on() -> None:
+    room, _, _ = await room_with_mirror()
+
+    await room.become_controller()
+
+    assert {znodes.topic_path(t) for t in TOPICS} <= room.client.data_watches
+    assert znodes.TOPICS in room.client.child_watches
+
+
+async def test_a_topic_that_an_acl_hides_from_now_on_makes_the_controller_read_everything() -> None:
+    room, _, _ = await room_with_mirror()
+    room.observer = None
+    room.ensemble.unreadable.add(znodes.topic_path("b"))
+
+    await room.become_controller()
+
+    assert list(room.term.context.topics) == ["a", "c"]
+    assert list(room.term.context.unreadable_topics) == ["b"]
+    assert not room.entries("warm")
+
+
+# ---- a mirror that may be wrong is lost
+
+
+async def test_a_mirror_is_lost_with_the_connection_of_its_session() -> None:
+    _, mirror, session = await room_with_mirror()
+
+    session.on_state(SessionState.DISCONNECTED)
+    session.on_state(SessionState.CONNECTED)
+
+    with pytest.raises(MirrorLost, match="disconnected"):
+        await mirror.finish(0)
+
+
+async def test_a_mirror_whose_server_lags_behind_the_election_is_lost() -> None:
+    room, mirror, session = await room_with_mirror()
+    session.last_seen_zxid = room.ensemble.zxid
+
+    await mirror.finish(room.ensemble.zxid)
+    with pytest.raises(MirrorLost, match="without the newest changes"):
+        await mirror.finish(room.ensemble.zxid + 1)
+
+
+async def test_a_mirror_with_too_many_noted_changes_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrors, "MAX_CHANGED_PATHS", 3)
+    room, mirror, _ = await room_with_mirror()
+
+    for n in range(4):
+        room.ensemble.apply([Create(znodes.topic_path(f"new-{n}"), payload((1,)))])
+
+    with pytest.raises(MirrorLost, match="3 znodes changed"):
+        await mirror.finish(0)
+    assert not mirror.changed_count
+
+
+async def test_a_mirror_is_lost_when_brokers_topics_itself_changes() -> None:
+    room, mirror, _ = await room_with_mirror()
+
+    room.ensemble.apply([Set(znodes.TOPICS, b"")])
+
+    with pytest.raises(MirrorLost, match="/brokers/topics itself changed"):
+        await mirror.finish(0)
+
+
+async def test_a_mirror_is_lost_when_changed_znodes_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, mirror, session = await room_with_mirror()
+
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise SessionExpired("")
+
+    monkeypatch.setattr(session, "get_many", fail)
+    following_task = asyncio.create_task(mirror.follow())
+    room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
+
+    with pytest.raises(SessionExpired):
+        await following_task
+    with pytest.raises(MirrorLost, match="could not be read"):
+        await mirror.finish(0)
+
+
+async def test_noted_changes_survive_the_end_of_a_finished_mirrors_session() -> None:
+    room, mirror, session = await room_with_mirror()
+    room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
+    await mirror.finish(room.ensemble.zxid)
+
+    await session.close()
+
+    assert [str(p) for p in mirror.unread_partitions()] == ["a-0"]
+
+
+async def test_an_election_during_a_read_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, mirror, session = await room_with_mirror()
+    may_read = asyncio.Event()
+    get_many = session.get_many
+
+    async def slow(*args: Any, **options: Any) -> Any:
+        await may_read.wait()
+        return await get_many(*args, **options)
+
+    monkeypatch.setattr(session, "get_many", slow)
+    async with following(mirror):
+        room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
+        await settle()
+        elected = asyncio.create_task(room.become_controller())
+        await settle()
+        assert not elected.done()
+        may_read.set()
+        await elected
+
+    assert room.partition("a-0").leader_epoch == 7
+
+
+async def test_a_change_during_its_read_is_noted_again() -> None:
+    room, mirror, session = await room_with_mirror()
+    get_many = session.get_many
+
+    async def overtaken(*args: Any, **options: Any) -> Any:
+        read = await get_many(*args, **options)
+        room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
+        return read
+
+    session.get_many = overtaken  # type: ignore[method-assign]
+    await mirror._read_again([], [("a", 0)])
+    session.get_many = get_many  # type: ignore[method-assign]
+
+    await room.become_controller()
+
+    assert room.partition("a-0").leader_epoch == 7
+
+
+async def test_zookeeper_without_persistent_watches_gives_no_mirror() -> None:
+    room = await Room.open(topics=TOPICS)
+    room.ensemble.refuses_subtree_watches = True
+
+    with pytest.raises(Unimplemented):
+        await Mirror(room.ensemble.client(), CountedSlices(), uses_topic_ids=True).load()
+
+
+async def test_a_discarded_mirror_holds_no_partition() -> None:
+    _, mirror, _ = await room_with_mirror()
+    context = mirror.context
+
+    await mirror.discard()
+
+    assert not any(topic.partitions for topic in context.topics.values())
+    assert not any(context.led_by.values())
+    assert not any(context.replica_states.values())
+
+
+async def test_work_is_awaited_only_until_the_mirror_is_lost() -> None:
+    _, mirror, _ = await room_with_mirror()
+    work = asyncio.create_task(mirror.unless_lost(asyncio.Event().wait()))  # type: ignore[arg-type]
+    await settle()
+
+    mirror.lose("the test says so")
+    mirror.lose("and then something else")
+
+    with pytest.raises(MirrorLost, match="the test says so"):
+        await work
+
+
+@pytest.mark.parametrize(
+    ("path", "topics", "partitions"),
+    [
+        ("/brokers/topics/a", ["a"], []),
+        ("/brokers/topics/a/partitions", [], []),
+        ("/brokers/topics/a/partitions/7", [], []),
+        ("/brokers/topics/a/partitions/7/state", [], [("a", 7)]),
+        ("/brokers/topics/a/partitions/x/state", [], []),
+        ("/brokers/topics/a/partitions/7/state/odd", [], []),
+    ],
+)
+def test_a_path_belongs_to_a_topic_a_partition_or_neither(
+    path: str, topics: list[str], partitions: list[tuple[str, int]]
+) -> None:
+    assert changed_by([path]) == (topics, partitions)
+
+
+async def test_a_mirror_without_a_topics_znode_is_an_error() -> None:
+    room = Room()
+
+    with pytest.raises(NoNode):
+        await Mirror(room.ensemble.client(), CountedSlices(), uses_topic_ids=True).load()

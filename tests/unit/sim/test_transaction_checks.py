@@ -1,0 +1,182 @@
+"""What the tier of whole nodes takes for an aborted read, a torn transaction, a lost or a second copy."""
+
+from typing import cast
+
+import pytest
+
+from klamm.client.read_committed import Aborted
+from klamm.model.ids import TopicPartition
+from klamm.sim.cluster_tier.clients.consumer import records_from
+from klamm.sim.cluster_tier.history import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TierHistory, TopicFacts
+from klamm.sim.cluster_tier.invariants.rest import FinalRead, RestingCluster
+from klamm.sim.cluster_tier.invariants.transactions import (
+    fenced_producers_write_nothing,
+    no_transaction_stays_open,
+    only_committed_transactions_are_read,
+    records_are_copied_once,
+    transactions_are_whole,
+)
+from klamm.sim.cluster_tier.trace import (
+    Acknowledged,
+    Polled,
+    ProducerStarted,
+    Send,
+    SendState,
+    Transaction,
+    TransactionState,
+)
+from klamm.sim.history.history import History
+from klamm.wire.records.build import ControlType, EndMarker, build_batch, build_end_marker
+from klamm.wire.records.record import NewRecord
+
+SOURCE, A, B = TopicPartition("t1", 0), TopicPartition("t2", 0), TopicPartition("t3", 0)
+ABORTED, COMMITTING, COMMITTED = TransactionState
+FACTS = TopicFacts(3, 2, is_synced=False, has_retention=False)
+
+
+class Resting:
+    """A cluster at rest with two records in `t1-0`, and copies in `t2-0` and `t3-0`."""
+
+    def __init__(self) -> None:
+        self.tier = TierHistory(History(), {})
+        self.tier.topics = dict.fromkeys(("t1", "t2", "t3"), FACTS)
+        self.final_reads = {p: FinalRead() for p in (SOURCE, A, B)}
+        self.final_reads[SOURCE].committed = [(0, b"x"), (1, b"y")]
+        self.copied_offsets = {("copier", SOURCE): 2}
+
+    @property
+    def cluster(self) -> RestingCluster:
+        return cast(RestingCluster, self)
+
+    def copy(self, state: TransactionState, *copies: tuple[TopicPartition, int]) -> Transaction:
+        """A transaction with one acknowledged batch for each copy, of which nothing is read yet."""
+        transaction = Transaction("copier", 1, SOURCE, 2)
+        transaction.state = state
+        for p, original in copies:
+            send = Send("copier/1", p, (b"%d<%d" % (len(self.tier.sends), original),), -1, 0.0)
+            send.state, send.transaction = SendState.ACKNOWLEDGED, transaction
+            transaction.sends.append(send)
+            self.tier.on_send(send)
+        return transaction
+
+    def read(self, transaction: Transaction, *partitions: TopicPartition) -> None:
+        """Let consumers of committed data read these partitions' records of the transaction."""
+        for send in transaction.sends:
+            if send.partition in partitions:
+                self.final_reads[send.partition].committed.extend((0, value) for value in send.values)
+
+
+@pytest.mark.parametrize(
+    ("state", "read", "is_whole"),
+    [
+        (COMMITTED, (A, B), True),
+        (COMMITTED, (A,), False),
+        (COMMITTED, (), False),
+        (COMMITTING, (A, B), True),
+        (COMMITTING, (), True),
+        (COMMITTING, (B,), False),
+        (ABORTED, (), True),
+        (ABORTED, (A, B), False),
+    ],
+)
+def test_a_transaction_is_read_completely_or_not_at_all(
+    state: TransactionState, read: tuple[TopicPartition, ...], is_whole: bool
+) -> None:
+    resting = Resting()
+    resting.read(resting.copy(state, (A, 0), (B, 1)), *read)
+
+    assert (transactions_are_whole(resting.cluster) is None) is is_whole
+
+
+@pytest.mark.parametrize("touched", [A, TRANSACTIONS_TOPIC, OFFSETS_TOPIC])
+def test_a_torn_transaction_is_not_judged_where_a_device_lost_a_part_of_it(touched: TopicPartition) -> None:
+    resting = Resting()
+    resting.read(resting.copy(COMMITTED, (A, 0), (B, 1)), B)
+    resting.tier.on_destroyed(touched, 0)
+
+    assert transactions_are_whole(resting.cluster) is None
+
+
+@pytest.mark.parametrize(
+    ("copies", "committed_offset", "broken"),
+    [
+        ([0, 1], 2, ""),
+        ([0], 1, ""),
+        ([0], 2, "offset 1 was not copied"),
+        ([0, 1, 1], 2, "offset 1 was copied 2 times"),
+        ([0, 1], 1, "offset 1 was copied 1 times"),
+    ],
+)
+def test_each_record_before_the_committed_offset_has_one_copy(
+    copies: list[int], committed_offset: int, broken: str
+) -> None:
+    resting = Resting()
+    resting.copied_offsets = {("copier", SOURCE): committed_offset}
+    for original in copies:
+        resting.read(resting.copy(COMMITTED, (A, original)), A)
+
+    wrong = records_are_copied_once(resting.cluster)
+
+    assert (broken in (wrong or "")) if broken else wrong is None
+
+
+def test_a_last_stable_offset_below_the_high_watermark_at_rest_is_an_open_transaction() -> None:
+    resting = Resting()
+    resting.final_reads[A].high_watermark = 5
+    resting.final_reads[A].last_stable_offset = 5
+    assert no_transaction_stays_open(resting.cluster) is None
+
+    resting.final_reads[A].last_stable_offset = 3
+
+    assert no_transaction_stays_open(resting.cluster) == "t2-0: last stable offset 3, high watermark 5"
+
+
+@pytest.mark.parametrize(
+    ("state", "aborted", "is_allowed"),
+    [
+        (COMMITTED, frozenset(), True),
+        (ABORTED, frozenset(), False),
+        (ABORTED, frozenset({7}), True),
+        (ABORTED, None, True),
+    ],
+)
+def test_a_consumer_of_committed_data_may_not_read_what_was_aborted(
+    state: TransactionState, aborted: frozenset[int] | None, is_allowed: bool
+) -> None:
+    resting = Resting()
+    [value] = resting.copy(state, (A, 0)).sends[0].values
+    event = Polled("c", A, 1, 0, 7, ((7, value),), 8, 0, aborted=aborted)
+
+    assert (only_committed_transactions_are_read(resting.tier, event) is None) is is_allowed
+
+
+@pytest.mark.parametrize(("fenced_at_s", "is_allowed"), [(3.0, True), (2.0, True), (1.0, False)])
+def test_a_fenced_producer_may_not_write(fenced_at_s: float, is_allowed: bool) -> None:
+    resting = Resting()
+    send = resting.copy(ABORTED, (A, 0)).sends[0]
+    send.attempted_s = 2.0
+    resting.tier.on_producer_started(ProducerStarted("copier", 2, fenced_at_s))
+
+    assert (fenced_producers_write_nothing(resting.tier, Acknowledged(send)) is None) is is_allowed
+
+
+def test_markers_and_aborted_records_are_told_apart_from_data() -> None:
+    def record(offset: int, producer_id: int) -> bytes:
+        content = [NewRecord(b"%d" % offset, None, 0)]
+        return build_batch(
+            content,
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+
+    marker = bytearray(build_end_marker(EndMarker(ControlType.ABORT, 0), 5, 0, 0))
+    marker[:8] = (2).to_bytes(8)
+    content = record(0, 5) + record(1, 6) + bytes(marker) + record(3, 5)
+
+    found = records_from(content, 0, [Aborted(0, 5)])
+
+    assert (found.control, found.aborted) == (frozenset({2}), frozenset({0}))
+    assert found.visible == [(1, b"1"), (3, b"3")]
