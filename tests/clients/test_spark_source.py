@@ -255,7 +255,7 @@ class TestOnRealNodes:
     def test_a_starting_timestamp_selects_the_first_offset_of_a_spark_read(
         self, spark: SparkSession, cluster: Cluster
     ) -> None:
-        cluster.create_topic("spark-times", partitions=1)
+        cluster.create_topic("spark-times", partitions=1, config={"retention.ms": "-1"})  # the timestamps are of 2023
         produce(cluster, "spark-times", 1_000, "none", first_ms=1_700_000_000_000)
 
         options = {"assign": '{"spark-times": [0]}', "startingTimestamp": 1_700_000_000_250}
