@@ -71,7 +71,7 @@ async def test_a_retried_broker_registration_does_not_end_a_controller_term_that
 
 
 LISTS: dict[str, Callable[[Nodes], Awaitable[object]]] = {
-    BROKER_IDS: lambda nodes: nodes.start(2),
+    BROKER_IDS: lambda nodes: tell(nodes, BROKER_IDS + "/2"),
     TOPICS: lambda nodes: nodes.topic("b", [(1,)]),
     DELETE_TOPICS: lambda nodes: tell(nodes, DELETE_TOPICS + "/nope"),
     ISR_CHANGES: lambda nodes: tell(nodes, ISR_CHANGES + "/isr_change_0"),

@@ -153,6 +153,17 @@ async def test_topic_deletion_waits_until_the_topics_reassignment_has_ended() ->
     assert "SR a-0@-2+delete -> 2,3" in cluster.room.channels.take()
 
 
+async def test_brokers_keep_the_metadata_of_a_topic_whose_deletion_waits_for_its_reassignment() -> None:
+    """Where the leader does not know the topic id any more, the new replica cannot fetch, and both wait for ever."""
+    cluster = await Deleting.open({"a": [(1,)]})
+    await ask(cluster.room, a_0=[2, 3])
+    await cluster.delete("a")
+
+    requests = await join(cluster.room, 1, 2)
+
+    assert [r for r in requests if r.startswith("UMR")] == ["UMR a-0=1/[1,2]/1/2 -> 1,2,3"]
+
+
 async def test_topic_deletion_continues_when_the_last_target_replica_is_in_sync() -> None:
     cluster = await Deleting.open({"a": [(1,)]})
     await ask(cluster.room, a_0=[2])

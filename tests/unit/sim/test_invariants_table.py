@@ -22,7 +22,7 @@ def test_invariant_names_are_unique_and_descriptions_end_with_a_period() -> None
     assert all(row.sentence.endswith(".") for row in rows)
 
 
-def test_invariant_is_checked_only_for_its_declared_event_types() -> None:
+def test_each_invariant_is_checked_only_for_its_declared_event_types() -> None:
     asked = by_event()
 
     assert "leader_is_in_sync" in [name for name, _ in asked[StateWritten]]
@@ -35,7 +35,7 @@ CONTROLLER_MEMORY = {"memory", "context", "controller", "channels", "queue_size"
 """Attributes through which one comes to what a controller remembers."""
 
 
-def test_only_memory_invariants_read_the_controllers_memory() -> None:
+def test_only_invariants_about_controller_memory_read_the_controllers_memory() -> None:
     rooms = [Path(package.__file__ or "").parent for package in (history, invariants)]
     modules = [p for room in rooms for p in room.glob("*.py") if p.name not in ("memory.py", "contexts.py")]
 

@@ -45,11 +45,11 @@ OPERATIONS: list[tuple[Op, bytes]] = [
 
 
 @pytest.mark.parametrize(("op", "expected"), OPERATIONS)
-def test_a_multi_operation_is_encoded_as_zookeeper_expects(op: Op, expected: bytes) -> None:
+def test_each_operation_of_a_zookeeper_multi_is_encoded_as_zookeeper_expects(op: Op, expected: bytes) -> None:
     assert multi([op], "/c", "/").payload == struct.pack(">i", 14) + expected + END
 
 
-def test_a_multi_keeps_the_order_of_its_operations() -> None:
+def test_a_zookeeper_multi_keeps_the_order_of_its_operations() -> None:
     ops, expected = zip(*OPERATIONS, strict=True)
 
     assert multi(ops, "/c", "/").payload == struct.pack(">i", 14) + b"".join(expected) + END
@@ -83,7 +83,7 @@ def test_multi_results_of_every_operation_type_are_decoded() -> None:
 
 
 @given(st.lists(st.sampled_from(ANSWERS + [ANSWERS[1]] * 20), max_size=12))
-def test_mixed_and_repeated_multi_results_are_decoded(answers: list[tuple[bytes, Result]]) -> None:
+def test_mixed_and_repeated_results_of_a_zookeeper_multi_are_decoded(answers: list[tuple[bytes, Result]]) -> None:
     packet = b"".join(raw for raw, _ in answers) + END
 
     assert answers_to(len(answers), packet) == [result for _, result in answers]

@@ -41,8 +41,12 @@ def read_from_scratch(tree: Tree, context: ControllerContext, since: int) -> Con
             known = context.partition(name, number)
             partition = scratch.add_partition(added, number, assignment)
             state = _state(tree, partition.key, known.leadership if known else None, since)
+            partition.written_at = known.written_at if known else 0
             if state is not None:
                 scratch.put_leadership(partition, state)
+                node = tree.get(znodes.state_path(partition.key))
+                if node is not None and node.mzxid <= since:
+                    partition.written_at = node.mzxid
     return scratch
 
 
