@@ -8,7 +8,6 @@ from klamm.coordinator.member import Member
 from klamm.coordinator.records import (
     GroupKey,
     OffsetKey,
-    UnknownRecord,
     group_key,
     group_value,
     offset_key,
@@ -20,6 +19,7 @@ from klamm.coordinator.records import (
 )
 from klamm.coordinator.settings import GroupSettings
 from klamm.coordinator.states import COMPLETING_REBALANCE, EMPTY, STABLE
+from klamm.coordinator.versioned_records import UnknownRecord
 from klamm.model.ids import TopicPartition
 from klamm.wire.messages import ConsumerProtocolSubscription, OwnedPartitions
 

@@ -3,7 +3,6 @@
 import pytest
 
 from klamm.coordinator.transactions.records import (
-    UnknownTransactionRecord,
     read_key,
     read_value,
     transaction_key,
@@ -11,6 +10,7 @@ from klamm.coordinator.transactions.records import (
 )
 from klamm.coordinator.transactions.states import COMPLETE_COMMIT, EMPTY, ONGOING
 from klamm.coordinator.transactions.transaction import Transition
+from klamm.coordinator.versioned_records import UnknownRecord
 from klamm.model.ids import TopicPartition
 from klamm.wire.messages import TransactionLogValue
 
@@ -69,12 +69,12 @@ def test_a_transaction_value_of_the_flexible_version_is_decoded() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\2" + b"\0" * 40, b"\0\0" + b"\0" * 5])
 def test_a_malformed_transaction_value_is_refused(value: bytes) -> None:
-    with pytest.raises(UnknownTransactionRecord):
+    with pytest.raises(UnknownRecord):
         read_value("copy", value)
 
 
 def test_a_transaction_value_with_an_unknown_state_is_refused() -> None:
-    with pytest.raises(UnknownTransactionRecord, match="state 8"):
+    with pytest.raises(UnknownRecord, match="state 8"):
         read_value("copy", b"\0\0" + TransactionLogValue(7, 2, 60_000, 8, None, 2_000, -1).encode(0))
 
 
