@@ -101,7 +101,7 @@ async def test_the_zookeeper_client_leaves_a_paused_server_for_another_server(zo
         paused = server_of(owner, zookeeper_ensemble)
         paused.pause()
         try:
-            assert await asyncio.wait_for(owner.zk.exists("/e"), 15) is not None
+            assert await asyncio.wait_for(owner.zk.exists("/e"), 60) is not None
 
             assert owner.zk.server != paused.connect_string
             assert owner.states == [CONNECTED, DISCONNECTED, CONNECTED]

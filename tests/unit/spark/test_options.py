@@ -8,8 +8,9 @@ from klamm.spark.errors import BadOption
 from klamm.spark.kafka_options import NO_EFFECT, REFUSED
 from klamm.spark.offsets import parse_offsets
 from klamm.spark.option_parsers import OnDataLoss
-from klamm.spark.option_table import TABLE, Option, Reads
-from klamm.spark.options import NO_OPTIONS, ReadOptions, read_options, warn_without_effect
+from klamm.spark.option_set import Option, Reads
+from klamm.spark.option_table import READ_OPTIONS, TABLE
+from klamm.spark.options import NO_OPTIONS, ReadOptions, read_options
 
 LEAST = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders"}
 
@@ -80,7 +81,7 @@ def test_an_unsupported_source_option_is_refused_with_the_reason(name: str) -> N
 def test_a_source_option_without_effect_is_accepted_with_a_warning_that_says_why(name: str) -> None:
     assert read_options(LEAST | {name: "1"}) == read_options(LEAST)
     with pytest.warns(UserWarning, match="has no effect") as warned:
-        warn_without_effect({name.upper(): "1"})
+        READ_OPTIONS.warn_without_effect({name.upper(): "1"})
     assert [str(w.message) for w in warned] == [f"option {name.upper()} has no effect: {NO_EFFECT[name]}"]
 
 
