@@ -19,6 +19,7 @@ MUTANTS ?= 300
 AFTER ?= 0
 SCENARIOS ?= 10
 BATCHES ?= 50000
+SCRIPTS ?= 500
 SEQUENCES ?= 10000
 RECORDS ?= 100000
 ROUNDS ?= 30
@@ -106,6 +107,9 @@ client-codecs-on-kafka: $(READY)  # the same against Apache Kafka's brokers: che
 judge-batches: $(READY)  # send BATCHES=50000 valid, lying and damaged batches to Apache Kafka and to klamm, and compare
 	$(PY) -m tests.differential.batch_judge --batches $(BATCHES) --seed $(FIRST)
 
+judge-groups: $(READY)  # play SCRIPTS=500 scripts of groups and transactions with Apache Kafka, with klamm and with both, and compare
+	$(PY) -m tests.differential.coordinators.judge --scripts $(SCRIPTS) --seed $(FIRST)
+
 compare-with-kafka: $(READY)  # run every script and SCENARIOS=10 generated ones with Apache Kafka's controller and ours
 	$(PY) -m tests.differential.judge --record
 	$(PY) -m tests.differential.judge --generate $(SCENARIOS) --seed $(FIRST)
@@ -155,6 +159,6 @@ bench-controller: $(READY)  # benchmark the controller beside Apache Kafka's, up
 bench-%: $(READY)
 	$(PY) -m benchmarks.$*
 
-.PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches \
+.PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches judge-groups \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
   injected-bugs mutants mutation-score determinism real-faults spark-kills mixed-cluster bench-controller

@@ -19,7 +19,8 @@ _numbers = itertools.count()
 def a_topic(cluster: Cluster, partitions: int) -> str:
     """Create a topic with a new name."""
     name = f"codecs-{next(_numbers)}"
-    cluster.create_topic(name, partitions, copies=3, config={"min.insync.replicas": "2"})
+    # the timestamps are of 2023: without a limit, retention would delete the records while the test runs
+    cluster.create_topic(name, partitions, copies=3, config={"min.insync.replicas": "2", "retention.ms": "-1"})
     return name
 
 

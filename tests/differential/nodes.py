@@ -36,6 +36,8 @@ PROPERTIES = {
     "num.io.threads": "4",
 }
 ONLY_APACHE = {"background.threads": "1", "log.cleaner.enable": "false", "num.recovery.threads.per.data.dir": "1"}
+ONLY_KLAMM = {"klamm.replace.restarted.replicas": "false"}
+"""Apache Kafka's controller does not notice brokers that restarted while there was no controller."""
 POLL_S = 0.001
 MAX_POLLS = 20
 
@@ -215,7 +217,7 @@ async def start_klamm(
     """Start a klamm node as the node under test."""
     port = free_port()
     (directory / f"klamm-{number}").mkdir(exist_ok=True)
-    properties = _properties(connect, directory / f"klamm-{number}", number, port) | dict(given)
+    properties = _properties(connect, directory / f"klamm-{number}", number, port) | ONLY_KLAMM | dict(given)
     text = "".join(f"{key}={value}\n" for key, value in properties.items())
     config = parse_node_config(text.encode(), "server.properties")
     OVERRIDES.apply_to(config, protocol, merges_requests)

@@ -46,7 +46,7 @@ def _is_allowed(module: str) -> bool:
 
 
 @pytest.mark.parametrize("room", ["controller", "coordinator"])
-def test_decisions_neither_await_nor_do_io(room: str) -> None:
+def test_controller_decision_functions_neither_await_nor_do_io(room: str) -> None:
     modules = sorted((ROOMS / room / "decisions").glob("*.py"))
     assert modules
     found = [f"{path.name}:{what}" for path in modules for what in impurities(path.read_text())]
@@ -58,5 +58,5 @@ def test_decisions_neither_await_nor_do_io(room: str) -> None:
     ["import asyncio", "from time import monotonic", "from klamm.zk.store import Store", "import structlog",
      "async def f(): ...", "async def f(x):\n    await x", "print('x')"],
 )  # fmt: skip
-def test_a_decision_that_awaits_or_does_io_is_found(code: str) -> None:
+def test_the_purity_check_finds_a_controller_decision_that_awaits_or_does_io(code: str) -> None:
     assert list(impurities(code))

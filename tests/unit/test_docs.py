@@ -20,21 +20,21 @@ def named_paths(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_that_a_page_names_exist(page: Path) -> None:
+def test_every_file_named_in_a_documentation_page_exists(page: Path) -> None:
     missing = [p for p in named_paths(page.read_text()) if not any((base / p).exists() for base in BASES)]
 
     assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_of_a_page_lead_to_files(page: Path) -> None:
+def test_every_link_in_a_documentation_page_leads_to_an_existing_file(page: Path) -> None:
     targets = [t for t in re.findall(r"\]\(([^)#]+)", page.read_text()) if not t.startswith("http")]
 
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_make_targets_that_a_page_names_exist(page: Path) -> None:
+def test_every_make_target_named_in_a_documentation_page_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = re.findall(r"(?:`| {4})make ([a-z][a-z-]*)", page.read_text())
 

@@ -18,7 +18,7 @@ def without_docstring(source: str) -> Iterator[str]:
                 yield f"{node.name}, line {node.lineno}"
 
 
-def test_every_function_has_a_docstring() -> None:
+def test_every_function_of_klamm_has_a_docstring() -> None:
     missing = {
         str(path.relative_to(SOURCES)): found
         for path in sorted(SOURCES.rglob("*.py"))
@@ -28,7 +28,7 @@ def test_every_function_has_a_docstring() -> None:
     assert missing == {}, "say in a docstring what each of these functions does or returns"
 
 
-def test_a_function_without_a_docstring_is_found_wherever_it_is() -> None:
+def test_the_docstring_check_finds_a_function_without_docstring_at_any_nesting() -> None:
     source = '''
 class A:
     def __init__(self): ...

@@ -8,11 +8,11 @@ from tests.generated_pages import DOCS, PAGES, is_current, main
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_page_in_docs_equals_its_table(name: str) -> None:
+def test_each_generated_documentation_page_equals_the_output_of_its_generator(name: str) -> None:
     assert is_current(name)
 
 
-def test_an_outdated_fault_table_fails_the_check_and_is_generated_anew(
+def test_an_outdated_generated_page_fails_the_check_and_is_regenerated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in PAGES:

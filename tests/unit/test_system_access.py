@@ -63,7 +63,7 @@ def modules() -> list[Path]:
     return sorted(p for p in SOURCE.rglob("*.py") if "runtime" not in p.relative_to(SOURCE).parts)
 
 
-def test_only_runtime_accesses_time_network_disk_and_randomness() -> None:
+def test_only_the_runtime_package_accesses_time_network_disk_and_randomness() -> None:
     found = [f"{path.relative_to(SOURCE)}:{crossing}" for path in modules() for crossing in crossings(path.read_text())]
 
     assert modules()
@@ -97,7 +97,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("code", PLANTED.values(), ids=PLANTED)
-def test_forbidden_system_access_is_found(code: str) -> None:
+def test_the_system_access_check_finds_forbidden_access(code: str) -> None:
     assert list(crossings(code))
 
 
@@ -112,5 +112,5 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("code", HARMLESS.values(), ids=HARMLESS)
-def test_code_that_only_looks_like_system_access_is_allowed(code: str) -> None:
+def test_the_system_access_check_allows_code_that_only_resembles_system_access(code: str) -> None:
     assert not list(crossings(code))

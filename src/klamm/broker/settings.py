@@ -49,6 +49,7 @@ def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSe
         leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
         delete_topic_enable=config.delete_topic_enable,
         dead_broker_timeout_ms=config.klamm_delete_topic_dead_broker_wait_ms,
+        replaces_restarted_replicas=config.klamm_replace_restarted_replicas,
     )
 
 

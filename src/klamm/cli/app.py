@@ -30,7 +30,9 @@ COMMANDS: Final = {
     "config": CommandEntry("config", "config_app", "Get, set, unset and explain configs of topics and brokers."),
     "brokers": CommandEntry("brokers", "brokers", "Show the brokers: racks, leaders, replicas, disks."),
     "controller": CommandEntry("controller", "controller_app", "Show or move the controller; show its request queues."),
-    "explain": CommandEntry("explain", "explain", "Explain what happened to a partition, topic or broker, and why."),
+    "explain": CommandEntry(
+        "explain", "explain", "Explain what happened to a partition, topic, broker, group or transaction."
+    ),
     "audit": CommandEntry("audit", "audit", "Report what is wrong with a cluster and how to repair it."),
     "zk": CommandEntry("zk", "zk_app", "Read and repair znodes."),
 }

@@ -115,6 +115,7 @@ klamm.log.scrub.interval.ms long 604800000 1000..
 klamm.metrics.host string 127.0.0.1
 klamm.metrics.port int 0 0..65535
 klamm.queued.max.response.bytes long 134217728 1048576..
+klamm.replace.restarted.replicas boolean true
 klamm.sync.before.ack boolean false
 leader.imbalance.check.interval.seconds long 300 1..
 leader.imbalance.per.broker.percentage int 10

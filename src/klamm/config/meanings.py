@@ -44,6 +44,7 @@ klamm.log.scrub.interval.ms: How long after its beginning the search for damage 
 klamm.metrics.host: The address at which a node shows its metrics.
 klamm.metrics.port: The port at which a node shows its metrics to Prometheus; 0 for none.
 klamm.queued.max.response.bytes: Memory for responses that clients do not read; beyond it the slowest are closed.
+klamm.replace.restarted.replicas: Whether a new controller replaces in-sync replicas whose broker restarted unnoticed.
 leader.imbalance.check.interval.seconds: How often the controller checks for leaders to move back.
 leader.imbalance.per.broker.percentage: The share of a broker's preferred leaderships that may be elsewhere.
 leader.replication.throttled.rate: Bytes per second that throttled leaders on this broker may send together.

@@ -34,6 +34,8 @@ class Partition:
     """The partition state that a batch of LeaderAndIsr requests shares between brokers; None outside such a batch."""
     is_imbalanced: bool = False
     """Counted in `ControllerContext.imbalanced_count`."""
+    written_at: int = 0
+    """The zxid at which the state was written that this controller read first."""
 
     @property
     def replicas(self) -> tuple[BrokerId, ...]:
@@ -93,12 +95,12 @@ class TransitionObserver(Protocol):
         """The context has brokers, topics and partition states as of the zxid `since` or later; nothing is decided."""
 
     def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
-        """The state of the partition changed from `before` to `after`."""
+        """Take note that the state of the partition changed from `before` to `after`: called after each change."""
 
     def on_replica_transition(
         self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
     ) -> None:
-        """The state of the partition's replica on the broker changed from `before` to `after`."""
+        """Take note that the state of the replica changed from `before` to `after`: called after each change."""
 
 
 class ReplicasInDeletion(NamedTuple):
@@ -260,6 +262,10 @@ class ControllerContext:
     def is_to_be_deleted(self, partition: Partition) -> bool:
         """Whether the partition's topic is queued for deletion; such a partition is not elected or reassigned."""
         return partition.topic in self.topics_to_be_deleted
+
+    def is_deletion_started(self, partition: Partition) -> bool:
+        """Whether the deletion of the partition's topic has begun: one that waits for a reassignment has not."""
+        return partition.topic in self.topics_with_deletion_started
 
     def queue_deletion(self, topics: Iterable[str]) -> list[str]:
         """Queue these topics for deletion; returns those that were not queued yet."""

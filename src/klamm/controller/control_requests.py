@@ -218,8 +218,8 @@ def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
 def metadata_state(context: ControllerContext, partition: Partition, brief: bool) -> UpdateMetadataPartitionState:
     """The partition's state for an UpdateMetadata request; `brief` omits the topic name."""
     leadership = partition.leadership
-    is_dying = context.is_to_be_deleted(partition)
-    if leadership is None and is_dying:
+    is_dying = context.is_deletion_started(partition)
+    if leadership is None and context.is_to_be_deleted(partition):
         leadership = _state_of_deleted_leaderless_partition(context.epoch)
     assert leadership is not None, f"{partition} has no leadership to tell of"
     live = context.live

@@ -37,10 +37,11 @@ async def add_partitions(
 
 
 async def put_states(context: ControllerContext, slices: Slices, read: StatesRead[Partition]) -> None:
-    """Set the leaders and ISRs that were read."""
+    """Set the leaders and ISRs that were read, and when they were written."""
     await slices.checkpoint(len(read.found))
     for p, state in read.found.items():
         context.put_leadership(p, state)
+        p.written_at = read.written_at[p]
 
 
 async def remove_topics(context: ControllerContext, slices: Slices, names: Collection[str]) -> None:

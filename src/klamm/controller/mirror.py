@@ -252,7 +252,7 @@ class Mirror:
         return await add_partitions(self.context, self.slices, topic, added)
 
     def _forget(self, partitions: Iterable[Partition]) -> None:
-        """Forget that these partitions have no state."""
+        """Remove these partitions, which leave the context, from those without a state."""
         for p in partitions:
             self._without_state.pop(p, None)
 

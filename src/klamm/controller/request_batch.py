@@ -35,7 +35,7 @@ class RequestObserver(Protocol):
     """Is notified of each queued request."""
 
     def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
-        """A control request was queued for the broker."""
+        """Take note of a control request: called whenever one was queued for the broker."""
 
 
 class RequestBatch:
@@ -184,7 +184,7 @@ class RequestBatch:
         context = self._context
         brief = self._settings.versions.update_metadata >= 5
         states = {p: metadata_state(context, p, brief) for p in partitions}
-        deletes = bool(context.topics_to_be_deleted) and any(map(context.is_to_be_deleted, partitions))
+        deletes = bool(context.topics_with_deletion_started) and any(map(context.is_deletion_started, partitions))
         return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes, send_group)
 
     def _queue(self, broker: BrokerId, item: ControlItem) -> None:

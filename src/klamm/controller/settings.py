@@ -99,6 +99,8 @@ class ControllerSettings:
     delete_topic_enable: bool = True
     dead_broker_timeout_ms: int = 60_000
     """`klamm.delete.topic.dead.broker.wait.ms`: how long a topic's deletion waits for a broker that is gone."""
+    replaces_restarted_replicas: bool = True
+    """`klamm.replace.restarted.replicas`: whether a failover removes brokers from ISRs that restarted before it."""
 
     @property
     def control_listener(self) -> str:

@@ -86,6 +86,16 @@ class TermContext:
             self.journal.leader_decision(self.cause, "isr-removal", p, p.leadership, state, why)
             self.context.put_leadership(p, state)
 
+    def apply_restarts(
+        self, restarted: Mapping[Partition, tuple[BrokerId, ...]], written: Mapping[Partition, LeaderAndIsr]
+    ) -> None:
+        """Put states without restarted ISR members into memory and journal."""
+        self._journal_states("states", written)
+        for p, state in written.items():
+            why = [(int(b), "restarted while there was no controller") for b in restarted[p]]
+            self.journal.leader_decision(self.cause, "restart", p, p.leadership, state, why)
+            self.context.put_leadership(p, state)
+
     def apply_isr_changes(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
         """Put ISRs that leaders proposed into memory and journal."""
         self._journal_states("states", written)

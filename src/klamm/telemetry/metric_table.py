@@ -1,4 +1,4 @@
-"""Every metric of a node, one row each. `docs/metrics.md` is generated: `python -m klamm.telemetry.metric_table`.
+"""Every metric of a node, one row each. `make docs` generates `docs/metrics.md` from it.
 
 Names are those of Kafka's beans in the Prometheus JMX exporter with its example configuration for Kafka
 (`kafka-2_0_0.yml`): lower case, `PerSec` counters end in `_total`, timers are summaries in ms.

@@ -156,7 +156,7 @@ def decode_config_change(child: str, payload: bytes | None) -> str:
         return f"{read.entity_type}/{read.entity_name}"
     if read.version == 2 and read.entity_path and not read.entity_path.startswith("/"):
         return read.entity_path
-    raise MalformedZnode(path, f"it has version {read.version} and no valid entity")
+    raise MalformedZnode(path, f"the entry has version {read.version} and no valid entity")
 
 
 # ---- cluster id, features, producer ids, migration

@@ -28,6 +28,8 @@ class StatesRead(Generic[P]):
     """The unreadable partitions without a state znode."""
     not_shown: set[P] = field(default_factory=set)
     """The unreadable partitions for which ZooKeeper returned an error; a later read may succeed."""
+    written_at: dict[P, int] = field(default_factory=dict)
+    """The zxid of the last write of each state that was found."""
 
 
 async def read_states(client: ZooKeeperClient, partitions: Iterable[P], watch: bool = False) -> StatesRead[P]:
@@ -45,6 +47,7 @@ async def read_states(client: ZooKeeperClient, partitions: Iterable[P], watch: b
                 continue
             try:
                 read.found[partition] = znodes.decode_state(partition, result.data, result.stat.version)
+                read.written_at[partition] = result.stat.mzxid
             except MalformedZnode as error:
                 read.unreadable[partition] = str(error)
     return read

@@ -58,6 +58,12 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
     return tuple(map(BrokerId, numbers))
 
 
+def begin_deletion(context: ControllerContext, topics: Sequence[str]) -> None:
+    """Queue the topics for deletion, and begin it."""
+    context.queue_deletion(topics)
+    context.topics_with_deletion_started.update(topics)
+
+
 def registered(number: int) -> Broker:
     endpoints = (
         Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, f"h{number}", 9092),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.controller_room import words
-from tests.unit.controller.request_scene import KAFKA_REQUEST_VERSIONS, Scene, ids, lisr, umr, waiting
+from tests.unit.controller.request_scene import KAFKA_REQUEST_VERSIONS, Scene, begin_deletion, ids, lisr, umr, waiting
 
 from klamm.controller.control_requests import (
     ControlItem,
@@ -101,7 +101,7 @@ async def test_stop_replica_for_a_topic_in_deletion_carries_leader_epoch_minus_2
     scene = Scene()
     other = scene.context.add_partition(scene.context.add_topic("b", None), 0, ReplicaAssignment(ids(1, 2)))
     scene.lead(other, 1, epoch=3)
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     if begun:
         scene.context.topics_with_deletion_started.add("a")
     for p in (*scene.partitions, other):
@@ -163,7 +163,7 @@ async def test_control_requests_carry_the_topic_ids_of_topics_that_have_a_topic_
     assert lisr.topic_states[0].topic_id == uuid.UUID(int=5)
 
 
-async def test_leader_and_isr_omits_partitions_of_a_topic_removed_since_it_was_queued() -> None:
+async def test_a_queued_leader_and_isr_omits_partitions_of_a_topic_removed_meanwhile() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=False)
     await scene.batch.send("c")
@@ -175,10 +175,10 @@ async def test_leader_and_isr_omits_partitions_of_a_topic_removed_since_it_was_q
 
 
 @pytest.mark.parametrize("ibp", ["2.1-IV0", "3.9"])
-async def test_update_metadata_sends_only_the_deletion_of_a_topic_removed_since_it_was_queued(ibp: str) -> None:
+async def test_a_queued_update_metadata_sends_only_the_deletion_of_a_topic_removed_meanwhile(ibp: str) -> None:
     scene = Scene(ibp, partitions=2)
     before = umr(scene, *scene.partitions)
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     going = umr(scene, *scene.partitions)
     scene.context.remove_topic("a")
     scene.context.add_partition(scene.context.add_topic("a", uuid.UUID(int=6)), 0, ReplicaAssignment(ids(1)))
@@ -189,7 +189,7 @@ async def test_update_metadata_sends_only_the_deletion_of_a_topic_removed_since_
 
 def test_compaction_of_queued_requests_distinguishes_a_deleted_topic_from_its_recreation() -> None:
     scene = Scene()
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     deletion = umr(scene, *scene.partitions)
     items: list[ControlItem] = [replace(deletion, deletes=True) for _ in range(MAX_UNMERGED_REQUESTS)]
     scene.context.remove_topic("a")
@@ -212,7 +212,7 @@ def made_and_deleted(scene: Scene, life: int, partitions: int) -> list[ControlIt
     for p in made:
         scene.context.put_leadership(p, LeaderAndIsr(BrokerId(1), life, ids(1, 2), 1))
     coming = umr(scene, *made, cause=str(life))
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     going = replace(umr(scene, *made, cause=str(life)), deletes=True)
     scene.context.remove_topic("a")
     return [coming, going]
@@ -247,7 +247,7 @@ def test_deleting_a_recreated_topic_does_not_change_the_topic_id_of_queued_delet
     topic = scene.context.add_topic("a", uuid.UUID(int=6))
     newest = scene.context.add_partition(topic, 0, ReplicaAssignment(ids(1, 2)))
     scene.context.put_leadership(newest, LeaderAndIsr(BrokerId(1), 0, ids(1, 2), 1))
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     items.append(replace(umr(scene, newest), deletes=True))
 
     merged = merge([i for i in items if isinstance(i, UpdateMetadataItem)])
@@ -268,7 +268,7 @@ def test_queued_requests_for_deletions_of_many_topics_compact_to_few() -> None:
     pending = PendingRequests()
     for number in range(4 * MAX_UNMERGED_REQUESTS):
         scene = Scene(name=f"t{number}")
-        scene.context.queue_deletion([f"t{number}"])
+        begin_deletion(scene.context, [f"t{number}"])
         pending.put(replace(umr(scene, *scene.partitions), deletes=True))
         assert len(pending) <= MAX_UNMERGED_REQUESTS
 
@@ -278,7 +278,7 @@ def test_queued_requests_for_deletions_of_many_topics_compact_to_few() -> None:
 
 async def test_queued_metadata_of_a_deleted_topic_does_not_replace_that_of_its_recreation() -> None:
     scene = Scene()
-    scene.context.queue_deletion(["a"])
+    begin_deletion(scene.context, ["a"])
     scene.batch.add_metadata(ids(1), scene.partitions[:1])
     await scene.batch.send("c")
     deletion = scene.outbox.sent[-1][1]

@@ -37,7 +37,7 @@ def test_explain_broker_prints_registration_findings_and_unanswered_requests() -
     ]
 
 
-def test_explain_broker_compares_the_live_brokers_of_successive_controllers() -> None:
+def test_explain_broker_finds_changes_between_the_live_brokers_of_successive_controllers() -> None:
     scene = Scene()
     scene.journal.line("c", "ready", brokers=[1, 2, 3])
     scene.journal.line("d", "controlled-shutdown", broker=1, partitions={})

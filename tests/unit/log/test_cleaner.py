@@ -42,7 +42,7 @@ class CleanerNode(SimulatedNode):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_every_key_keeps_its_last_committed_value_over_several_cleanings(seed: int) -> None:
+def test_log_compaction_keeps_the_last_committed_value_of_every_key_over_several_runs(seed: int) -> None:
     node, workload = CleanerNode(seed), Workload(seed)
 
     async def main(logs: LogManager) -> None:
@@ -64,7 +64,7 @@ def test_every_key_keeps_its_last_committed_value_over_several_cleanings(seed: i
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_recovery_of_a_compacted_log_finds_the_same_producers_and_aborted_transactions(seed: int) -> None:
+def test_recovery_of_a_compacted_log_restores_the_same_producers_and_aborted_transactions(seed: int) -> None:
     node, workload = CleanerNode(seed), Workload(seed)
     producers: dict[int, tuple[int, int]] = {}
 
@@ -94,9 +94,7 @@ def test_recovery_of_a_compacted_log_finds_the_same_producers_and_aborted_transa
 
 @pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("loses_power", [False, True], ids=["kill", "power loss"])
-def test_no_value_is_lost_when_the_process_ends_at_any_file_operation_of_a_cleaning(
-    seed: int, loses_power: bool
-) -> None:
+def test_a_crash_at_any_file_operation_of_log_compaction_loses_no_value(seed: int, loses_power: bool) -> None:
     for operation in range(1, 500):
         node, workload = CleanerNode(seed), Workload(seed)
         if not _run_until_killed(node, workload, operation):
@@ -148,7 +146,7 @@ def _run_until_killed(node: CleanerNode, workload: Workload, operation: int) -> 
     return False
 
 
-def test_tombstones_stay_for_delete_retention_ms_after_the_first_cleaning() -> None:
+def test_tombstones_are_kept_for_delete_retention_ms_after_the_first_compaction() -> None:
     node = CleanerNode()
 
     async def main(logs: LogManager) -> None:
@@ -182,7 +180,7 @@ def _keyed(key: str, value: str | None, now_ms: int) -> bytes:
     return build_batch([NewRecord(None if value is None else value.encode(), key.encode(), now_ms)])
 
 
-def test_a_map_too_small_for_all_keys_cleans_in_several_passes() -> None:
+def test_the_log_cleaner_with_an_offset_map_too_small_for_all_keys_takes_several_passes() -> None:
     node, workload = CleanerNode(7), Workload(7, keys=200)
     settings = CleanerSettings(dedupe_buffer_size=48 * 40, io_buffer_load_factor=1.0)
 
@@ -196,7 +194,7 @@ def test_a_map_too_small_for_all_keys_cleans_in_several_passes() -> None:
     node.run(main)
 
 
-def test_a_log_whose_batch_does_not_fit_into_the_map_is_left_alone_and_named_once() -> None:
+def test_the_log_cleaner_skips_a_log_with_too_many_keys_in_a_batch() -> None:
     node = CleanerNode()
     settings = CleanerSettings(dedupe_buffer_size=48 * 2, io_buffer_load_factor=1.0)
 
@@ -214,7 +212,7 @@ def test_a_log_whose_batch_does_not_fit_into_the_map_is_left_alone_and_named_onc
     assert (line["partition"], "log.cleaner.dedupe.buffer.size" in line["reason"]) == ("orders-0", True)
 
 
-def test_a_damaged_batch_makes_a_log_uncleanable_until_its_config_changes() -> None:
+def test_a_corrupt_batch_makes_a_log_uncleanable_until_its_config_changes() -> None:
     node, workload = CleanerNode(3), Workload(3)
 
     async def main(logs: LogManager) -> None:
@@ -236,7 +234,7 @@ def test_a_damaged_batch_makes_a_log_uncleanable_until_its_config_changes() -> N
     node.run(main)
 
 
-def test_a_full_device_ends_a_cleaning_that_works_once_there_is_space() -> None:
+def test_log_compaction_stopped_by_a_full_disk_succeeds_once_there_is_space() -> None:
     node, workload = CleanerNode(4), Workload(4)
 
     async def main(logs: LogManager) -> None:
@@ -254,7 +252,7 @@ def test_a_full_device_ends_a_cleaning_that_works_once_there_is_space() -> None:
     node.run(main)
 
 
-def test_an_io_error_of_a_cleaning_takes_the_log_directory_offline() -> None:
+def test_an_io_error_during_log_compaction_takes_the_log_directory_offline() -> None:
     node, workload = CleanerNode(4), Workload(4)
 
     async def main(logs: LogManager) -> None:
@@ -266,7 +264,7 @@ def test_an_io_error_of_a_cleaning_takes_the_log_directory_offline() -> None:
     node.run(main)
 
 
-def test_a_truncation_during_a_cleaning_voids_it() -> None:
+def test_a_truncation_during_log_compaction_discards_the_compaction() -> None:
     """What the cleaning removed may be all that the truncation left of a key."""
     node = CleanerNode()
     logs_of: list[Log] = []
@@ -296,7 +294,7 @@ def test_a_truncation_during_a_cleaning_voids_it() -> None:
     node.run(main)
 
 
-def test_a_truncation_while_files_are_swapped_removes_them_at_once() -> None:
+def test_a_truncation_during_the_swap_of_compacted_segments_removes_their_files() -> None:
     """A start after a crash would finish the swap and bring truncated records back."""
     node = CleanerNode()
 
@@ -322,7 +320,7 @@ def test_a_truncation_while_files_are_swapped_removes_them_at_once() -> None:
     node.run(main)
 
 
-def test_readers_go_on_with_the_segments_they_began_to_read() -> None:
+def test_readers_continue_with_their_segments_after_compaction_replaced_these() -> None:
     node, workload = CleanerNode(5), Workload(5)
 
     async def main(logs: LogManager) -> None:
@@ -337,7 +335,7 @@ def test_readers_go_on_with_the_segments_they_began_to_read() -> None:
     node.run(main)
 
 
-def test_a_clean_restart_continues_at_the_checkpoint() -> None:
+def test_log_compaction_continues_at_the_cleaner_checkpoint_after_a_clean_restart() -> None:
     node, workload = CleanerNode(6), Workload(6)
 
     async def compact(logs: LogManager) -> int | None:
@@ -353,7 +351,7 @@ def test_a_clean_restart_continues_at_the_checkpoint() -> None:
     assert node.run(compact) == node.run(first_dirty, OVERRIDES) is not None
 
 
-def test_the_producer_snapshot_at_the_base_of_a_group_stays_and_those_within_it_go() -> None:
+def test_log_compaction_keeps_producer_snapshots_only_at_base_offsets_of_remaining_segments() -> None:
     node, workload = CleanerNode(6), Workload(6)
 
     async def main(logs: LogManager) -> None:
@@ -371,7 +369,7 @@ def test_the_producer_snapshot_at_the_base_of_a_group_stays_and_those_within_it_
     node.run(main)
 
 
-def test_the_checkpoint_forgets_a_deleted_log() -> None:
+def test_the_cleaner_checkpoint_omits_a_deleted_log() -> None:
     """Otherwise a new topic of the name would count as cleaned up to there."""
     node, workload = CleanerNode(6), Workload(6)
     path = f"{DIRECTORY}/cleaner-offset-checkpoint"
@@ -387,7 +385,7 @@ def test_the_checkpoint_forgets_a_deleted_log() -> None:
     node.run(main)
 
 
-def test_the_threads_of_the_cleaner_share_its_rate() -> None:
+def test_the_threads_of_the_log_cleaner_share_its_io_rate_limit() -> None:
     node, workload = CleanerNode(6), Workload(6)
     settings = CleanerSettings(threads=2, io_max_bytes_per_second=1_000)
 
@@ -402,7 +400,7 @@ def test_the_threads_of_the_cleaner_share_its_rate() -> None:
     node.run(main)
 
 
-def test_logs_that_are_only_deleted_are_not_cleaned() -> None:
+def test_logs_with_cleanup_policy_delete_are_not_compacted() -> None:
     node, workload = CleanerNode(6), Workload(6)
 
     async def main(logs: LogManager) -> None:

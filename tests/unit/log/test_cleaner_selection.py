@@ -38,7 +38,7 @@ CASES: dict[str, tuple[LogFacts, TopicConfig, tuple[int, int, int, int, bool]]] 
 
 
 @pytest.mark.parametrize(("given", "topic", "expected"), CASES.values(), ids=CASES)
-def test_dirty_range_ends_before_the_first_segment_that_must_stay(
+def test_the_dirty_range_of_a_log_ends_before_the_first_uncleanable_segment(
     given: LogFacts, topic: TopicConfig, expected: tuple[int, int, int, int, bool]
 ) -> None:
     found = find_dirty_range(given, topic, NOW_MS)
@@ -56,20 +56,20 @@ DUE = {
 
 
 @pytest.mark.parametrize(("dirty", "topic", "expected"), DUE.values(), ids=DUE)
-def test_a_log_is_due_above_its_dirty_ratio_or_when_a_record_is_overdue(
+def test_a_log_is_compacted_above_its_dirty_ratio_or_after_max_compaction_lag(
     dirty: DirtyRange, topic: TopicConfig, expected: bool
 ) -> None:
     assert dirty.is_due(topic) is expected
 
 
 @pytest.mark.parametrize(("first_ms", "overdue_ms"), [(NOW_MS - 70, 20), (NOW_MS - 50, 0), (NOW_MS, 0)])
-def test_a_record_is_overdue_beyond_max_compaction_lag_ms(first_ms: int, overdue_ms: int) -> None:
+def test_a_record_older_than_max_compaction_lag_ms_is_overdue_for_compaction(first_ms: int, overdue_ms: int) -> None:
     found = find_dirty_range(facts(first_ms=first_ms), config(max_compaction_lag_ms="50"), NOW_MS)
 
     assert found.overdue_ms == overdue_ms
 
 
-def test_records_of_a_clean_segment_are_never_overdue() -> None:
+def test_records_of_a_clean_segment_are_never_overdue_for_compaction() -> None:
     found = find_dirty_range(facts(40, first_ms=1), config(max_compaction_lag_ms="50"), NOW_MS)
 
     assert found.overdue_ms == 0
@@ -84,7 +84,7 @@ GROUPS = {
 
 
 @pytest.mark.parametrize(("configs", "index_bytes", "most", "expected"), GROUPS.values(), ids=GROUPS)
-def test_adjacent_segments_become_one_within_the_limits(
+def test_log_compaction_merges_adjacent_segments_within_the_size_limits(
     configs: dict[str, str], index_bytes: list[int], most: int, expected: list[list[int]]
 ) -> None:
     groups = group_segments(facts().segments[:4], index_bytes, 40, config(**configs), most)
@@ -92,7 +92,7 @@ def test_adjacent_segments_become_one_within_the_limits(
     assert [[segment.base_offset for segment in group] for group in groups] == expected
 
 
-def test_offsets_of_one_segment_span_less_than_two_to_the_31() -> None:
+def test_log_compaction_merges_no_segments_whose_offsets_span_more_than_31_bits() -> None:
     segments = [SegmentFacts(0, 1, 0), SegmentFacts(2**31 - 1, 1, 0), SegmentFacts(2**31 + 5, 1, 0)]
     groups = group_segments(segments, [8] * 3, 2**31 + 9, config(), 32)
 

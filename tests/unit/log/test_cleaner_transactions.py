@@ -74,7 +74,7 @@ def run(main: Callable[[Compaction], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize("kind", [ControlType.COMMIT, ControlType.ABORT])
-def test_a_marker_goes_one_delete_retention_after_the_data_of_its_transaction(kind: ControlType) -> None:
+def test_a_transaction_marker_is_removed_delete_retention_ms_after_its_transactions_data(kind: ControlType) -> None:
     async def main(log: Compaction) -> None:
         log.data("a", producer=7, sequence=0)
         log.marker(kind, 7)
@@ -102,7 +102,7 @@ def test_a_marker_goes_one_delete_retention_after_the_data_of_its_transaction(ki
     run(main)
 
 
-def test_the_entry_of_an_aborted_transaction_stays_as_long_as_its_marker_has_data() -> None:
+def test_the_index_entry_of_an_aborted_transaction_stays_while_its_marker_stays() -> None:
     async def main(log: Compaction) -> None:
         log.data("a", producer=7, sequence=0)
         log.marker(ControlType.ABORT, 7)
@@ -119,7 +119,7 @@ def test_the_entry_of_an_aborted_transaction_stays_as_long_as_its_marker_has_dat
     run(main)
 
 
-def test_the_last_batch_of_an_active_producer_keeps_its_header() -> None:
+def test_log_compaction_keeps_the_header_of_an_active_producers_last_batch() -> None:
     async def main(log: Compaction) -> None:
         log.data("a", "b", producer=7, sequence=0)
         log.marker(ControlType.COMMIT, 7)
@@ -132,7 +132,7 @@ def test_the_last_batch_of_an_active_producer_keeps_its_header() -> None:
     run(main)
 
 
-def test_a_marker_without_data_stays_while_it_alone_tells_the_epoch_of_its_producer() -> None:
+def test_log_compaction_keeps_a_marker_that_is_its_producers_last_batch() -> None:
     async def main(log: Compaction) -> None:
         log.marker(ControlType.COMMIT, 7)
         log.data("a")
@@ -146,7 +146,7 @@ def test_a_marker_without_data_stays_while_it_alone_tells_the_epoch_of_its_produ
     run(main)
 
 
-def test_records_of_an_open_transaction_and_behind_it_are_not_cleaned() -> None:
+def test_log_compaction_stops_before_the_first_open_transaction() -> None:
     async def main(log: Compaction) -> None:
         log.data("a")
         log.data("a")
@@ -158,7 +158,7 @@ def test_records_of_an_open_transaction_and_behind_it_are_not_cleaned() -> None:
     run(main)
 
 
-def test_the_largest_timestamp_of_a_batch_is_that_of_the_records_left() -> None:
+def test_a_compacted_batch_has_the_largest_timestamp_of_its_remaining_records() -> None:
     async def main(log: Compaction) -> None:
         log.data("a", "b")
         log.data("b")
@@ -168,7 +168,7 @@ def test_the_largest_timestamp_of_a_batch_is_that_of_the_records_left() -> None:
     run(main)
 
 
-def test_log_append_time_of_a_batch_stays() -> None:
+def test_log_compaction_keeps_the_log_append_time_of_a_batch() -> None:
     async def main(log: Compaction) -> None:
         records = [NewRecord(b"v", key, log.node.clock.ms) for key in (b"a", b"b")]
         append_time = log.node.clock.ms + 5
@@ -181,7 +181,7 @@ def test_log_append_time_of_a_batch_stays() -> None:
     run(main)
 
 
-def test_retention_waits_for_the_end_of_a_cleaning() -> None:
+def test_log_retention_waits_for_the_end_of_a_running_compaction() -> None:
     async def main(log: Compaction) -> None:
         log.data("a")
         await log.clean()
@@ -194,7 +194,7 @@ def test_retention_waits_for_the_end_of_a_cleaning() -> None:
     run(main)
 
 
-def test_a_swap_is_on_the_device_before_the_old_segments_lose_their_names() -> None:
+def test_compacted_segments_are_synced_to_disk_before_the_old_segments_are_renamed() -> None:
     """Otherwise a power loss may leave neither."""
 
     async def main(log: Compaction) -> None:

@@ -21,7 +21,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("first", range(0, metafunc.config.getoption("--damage-cases"), CASES_PER_TEST))
 
 
-def test_damaged_files_lose_no_flushed_records_of_other_files(
+def test_damage_to_some_log_files_loses_no_flushed_records_in_other_files(
     shutdowns: list[Before], first: int, request: pytest.FixtureRequest
 ) -> None:
     for number in range(first, min(first + CASES_PER_TEST, request.config.getoption("--damage-cases"))):

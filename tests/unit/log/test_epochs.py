@@ -29,13 +29,13 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("asked", "expected"), ENDS.values(), ids=ENDS)
-def test_end_offset_is_that_of_the_largest_known_epoch_not_above_the_requested(
+def test_the_epoch_cache_returns_the_end_offset_of_the_largest_epoch_not_above_the_requested(
     asked: int, expected: tuple[int, int]
 ) -> None:
     assert epochs((2, 10), (4, 20), (7, 50)).end_offset_for(asked, END) == EpochEnd(*expected)
 
 
-def test_empty_epoch_cache_returns_no_epoch_and_no_end_offset() -> None:
+def test_an_empty_leader_epoch_cache_returns_no_epoch_and_no_end_offset() -> None:
     assert epochs().end_offset_for(0, END) == EpochEnd(-1, -1)
     assert (epochs().latest_epoch, epochs().earliest, epochs().epoch_for(3)) == (None,) * 3
 
@@ -51,7 +51,9 @@ ASSIGNMENTS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), ASSIGNMENTS.values(), ids=ASSIGNMENTS)
-def test_assigned_epoch_replaces_contradicting_entries(given: tuple[int, int], expected: list[tuple[int, int]]) -> None:
+def test_assigning_a_leader_epoch_replaces_contradictory_cache_entries(
+    given: tuple[int, int], expected: list[tuple[int, int]]
+) -> None:
     cache = epochs((2, 10), (4, 20), (7, 50))
 
     cache.assign(*given)
@@ -69,7 +71,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize(("start", "expected"), STARTS.values(), ids=STARTS)
-def test_truncation_from_the_start_keeps_the_epoch_of_the_new_log_start(
+def test_truncating_the_leader_epoch_cache_from_its_start_keeps_the_new_log_starts_epoch(
     start: int, expected: list[tuple[int, int]]
 ) -> None:
     cache = epochs((2, 10), (4, 20))
@@ -79,7 +81,7 @@ def test_truncation_from_the_start_keeps_the_epoch_of_the_new_log_start(
     assert list(cache.entries) == expected
 
 
-def test_listener_is_called_only_when_epochs_change() -> None:
+def test_the_leader_epoch_cache_calls_its_listener_only_when_epochs_change() -> None:
     told: list[int] = []
     cache = LeaderEpochs([], lambda: told.append(1))
 
@@ -95,7 +97,7 @@ def test_listener_is_called_only_when_epochs_change() -> None:
     assert (silent, len(told)) == (2, 3)
 
 
-def test_epochs_are_stored_in_kafkas_checkpoint_format() -> None:
+def test_leader_epochs_are_stored_in_kafkas_checkpoint_format() -> None:
     cache = epochs((0, 0), (3, 17))
 
     assert cache.text() == b"0\n2\n0 0\n3 17\n"
@@ -105,12 +107,12 @@ def test_epochs_are_stored_in_kafkas_checkpoint_format() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"1\n0\n", b"0\n2\n0 0\n", b"0\n1\n0 0 0\n", b"0\n1\na b\n", b"0\nx\n", b"\xff\n0"]
 )
-def test_malformed_epoch_checkpoint_raises_corrupt_file(content: bytes) -> None:
+def test_a_malformed_leader_epoch_checkpoint_raises_corrupt_file(content: bytes) -> None:
     with pytest.raises(CorruptFile, match="some-path"):
         parse_epochs(content, "some-path")
 
 
-def test_leader_epoch_without_records_is_kept_in_the_checkpoint(orders: Partition) -> None:
+def test_a_leader_epoch_without_records_is_kept_in_the_checkpoint(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a"), 3)
     log.epochs.assign(5, log.end_offset)

@@ -38,7 +38,7 @@ def frail(disk: FaultyDisk, clock: ManualClock) -> World:
     return World(clock, RealNetwork(), disk, RealRandomness())
 
 
-def test_append_on_a_full_disk_fails_and_its_torn_bytes_are_never_read(
+def test_an_append_on_a_full_disk_fails_and_its_incomplete_bytes_are_never_read(
     frail: World, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     log = Partition(frail, f"{tmp_path}/orders-0").open()
@@ -60,7 +60,7 @@ def test_append_on_a_full_disk_fails_and_its_torn_bytes_are_never_read(
 
 @pytest.mark.parametrize("nth", range(1, 60))
 @pytest.mark.parametrize("torn_bytes", [0, 30])
-def test_failure_of_any_write_loses_no_accepted_record(
+def test_a_failure_of_any_disk_write_loses_no_accepted_record(
     frail: World, disk: FaultyDisk, tmp_path: Path, nth: int, torn_bytes: int
 ) -> None:
     """Appends, rolls, flushes, cuts: after the nth write of all failed, a reopened log has what was accepted."""
@@ -93,7 +93,7 @@ def test_failure_of_any_write_loses_no_accepted_record(
         assert len(served) >= len(cut)
 
 
-async def test_failed_log_directory_goes_offline_and_the_others_stay_online(
+async def test_a_failed_log_directory_goes_offline_while_the_others_stay_online(
     frail: World, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     failures: list[DirectoryFailure] = []
@@ -128,7 +128,7 @@ async def test_failed_log_directory_goes_offline_and_the_others_stay_online(
     await again.close()
 
 
-async def test_directory_that_fails_at_startup_is_offline(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_a_log_directory_that_fails_at_startup_is_offline(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
     bad = f"{tmp_path}/bad"
     disk.fail_from_here(IO_ERROR, prefix=bad)
     logs = LogManager(frail, [bad, f"{tmp_path}/good"], 1, "cluster")
@@ -141,7 +141,7 @@ async def test_directory_that_fails_at_startup_is_offline(frail: World, disk: Fa
 
 
 @pytest.mark.parametrize("what", ["segment", "log"])
-async def test_failed_removal_of_deleted_files_takes_the_directory_offline(
+async def test_a_failed_removal_of_deleted_files_takes_the_log_directory_offline(
     frail: World, disk: FaultyDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     failures: asyncio.Queue[DirectoryFailure] = asyncio.Queue()
@@ -169,7 +169,7 @@ async def test_failed_removal_of_deleted_files_takes_the_directory_offline(
     await logs.close()
 
 
-async def test_log_that_may_lie_in_a_directory_that_failed_at_startup_is_not_reported_as_deleted(
+async def test_deleting_a_log_that_may_be_in_an_offline_log_directory_fails(
     frail: World, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     bad = f"{tmp_path}/bad"
@@ -185,14 +185,16 @@ async def test_log_that_may_lie_in_a_directory_that_failed_at_startup_is_not_rep
     await logs.close()
 
 
-async def test_startup_fails_when_no_log_directory_is_usable(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_the_broker_start_fails_when_no_log_directory_is_usable(
+    frail: World, disk: FaultyDisk, tmp_path: Path
+) -> None:
     disk.fail_from_here(IO_ERROR)
 
     with pytest.raises(BadLogDirectory, match="No log directory can be used"):
         await LogManager(frail, [f"{tmp_path}/bad"], 1, "cluster").load()
 
 
-async def test_failed_checkpoint_write_takes_its_directory_offline(
+async def test_a_failed_checkpoint_write_takes_its_log_directory_offline(
     frail: World, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     failures: list[DirectoryFailure] = []
@@ -206,7 +208,7 @@ async def test_failed_checkpoint_write_takes_its_directory_offline(
     await logs.close()
 
 
-async def test_creating_many_logs_returns_a_log_or_error_for_each(
+async def test_creating_many_logs_returns_a_log_or_an_error_for_each(
     frail: World, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     one, two = f"{tmp_path}/one", f"{tmp_path}/two"
@@ -233,7 +235,9 @@ async def test_creating_many_logs_returns_a_log_or_error_for_each(
     await logs.close()
 
 
-async def test_failed_deletion_takes_the_directory_offline(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_a_failed_log_deletion_takes_the_log_directory_offline(
+    frail: World, disk: FaultyDisk, tmp_path: Path
+) -> None:
     logs = LogManager(frail, [str(tmp_path)], 1, "cluster")
     await logs.load()
     logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
@@ -249,7 +253,7 @@ async def test_failed_deletion_takes_the_directory_offline(frail: World, disk: F
     await logs.close()
 
 
-async def test_clean_shutdown_of_many_logs_flushes_them_all(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+async def test_a_clean_shutdown_flushes_all_logs(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
     logs = LogManager(frail, [str(tmp_path)], 1, "cluster")
     await logs.load()
     partitions = [TopicPartition("many", number) for number in range(40)]
@@ -266,7 +270,7 @@ async def test_clean_shutdown_of_many_logs_flushes_them_all(frail: World, disk: 
     await again.close()
 
 
-def test_segment_truncated_by_another_process_raises_corrupt_records(frail: World, tmp_path: Path) -> None:
+def test_reading_a_segment_truncated_by_another_process_raises_corrupt_records(frail: World, tmp_path: Path) -> None:
     log = Partition(frail, f"{tmp_path}/orders-0").open()
     log.append_as_leader(batch("a" * 500), 0)
     os.truncate(log.segments.active.log_path, 5)
@@ -276,7 +280,7 @@ def test_segment_truncated_by_another_process_raises_corrupt_records(frail: Worl
 
 
 @pytest.mark.parametrize("nth", range(1, 16))
-def test_truncation_that_fails_halfway_leaves_no_offset_gap(
+def test_a_log_truncation_that_fails_halfway_leaves_no_offset_gap(
     frail: World, disk: FaultyDisk, tmp_path: Path, nth: int
 ) -> None:
     place = Partition(frail, f"{tmp_path}/orders-0")
@@ -298,7 +302,7 @@ def test_truncation_that_fails_halfway_leaves_no_offset_gap(
 
 
 @pytest.mark.parametrize("nth", range(1, 12))
-def test_retention_that_fails_halfway_leaves_no_offset_gap(
+def test_log_retention_that_fails_halfway_leaves_no_offset_gap(
     frail: World, disk: FaultyDisk, clock: ManualClock, tmp_path: Path, nth: int
 ) -> None:
     place = Partition(frail, f"{tmp_path}/orders-0")

@@ -46,7 +46,9 @@ def content(found: FileSlice) -> bytes:
 @pytest.mark.parametrize(
     ("offset", "max_bytes", "bound"), [(0, MAX, 3), (1, MAX, 3), (0, MAX, 2), (0, SIZE + 5, 3), (1, 1, 3), (2, MAX, 2)]
 )
-def test_slice_returns_the_same_bytes_as_read(orders: Partition, offset: int, max_bytes: int, bound: int) -> None:
+def test_a_file_slice_of_a_log_returns_the_same_bytes_as_a_read(
+    orders: Partition, offset: int, max_bytes: int, bound: int
+) -> None:
     log = filled(orders)
     at_once = log.read(offset, max_bytes, bound).records
 
@@ -85,7 +87,9 @@ CHANGES: dict[str, Callable[[Log], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_slice_returns_its_bytes_after_the_log_changed(orders: Partition, change: Callable[[Log], object]) -> None:
+def test_a_file_slice_returns_its_bytes_after_the_log_changed(
+    orders: Partition, change: Callable[[Log], object]
+) -> None:
     log = filled(orders)
     expected = read_bytes(log, 0, MAX)
     found = slice_of(log)
@@ -97,7 +101,7 @@ def test_slice_returns_its_bytes_after_the_log_changed(orders: Partition, change
     assert content(found) == expected
 
 
-def test_slice_returns_its_bytes_after_retention_deleted_the_segment(orders: Partition) -> None:
+def test_a_file_slice_returns_its_bytes_after_retention_deleted_the_segment(orders: Partition) -> None:
     log = filled(orders, segment_bytes=SIZE, retention_bytes=0, file_delete_delay_ms=0)
     expected = read_bytes(log, 0, MAX)
     found = slice_of(log)
@@ -109,7 +113,7 @@ def test_slice_returns_its_bytes_after_retention_deleted_the_segment(orders: Par
     assert content(found) == expected
 
 
-async def test_slice_of_a_truncated_segment_raises_slice_lost_instead_of_new_records(orders: Partition) -> None:
+async def test_a_file_slice_of_a_truncated_segment_raises_slice_lost(orders: Partition) -> None:
     """The next leader's records come to stand where the slice has still to read."""
     log = filled(orders)
     found = slice_of(log)
@@ -125,7 +129,7 @@ async def test_slice_of_a_truncated_segment_raises_slice_lost_instead_of_new_rec
     assert content(slice_of(log)) == read_bytes(log, 0, MAX)
 
 
-async def test_truncation_while_a_thread_reads_raises_slice_lost(orders: Partition) -> None:
+async def test_a_truncation_while_a_thread_reads_a_file_slice_raises_slice_lost(orders: Partition) -> None:
     log = filled(orders)
     found = slice_of(log)
     disk = log._world.disk
@@ -141,7 +145,7 @@ async def test_truncation_while_a_thread_reads_raises_slice_lost(orders: Partiti
     assert disk is log._world.disk
 
 
-def test_truncation_after_the_file_was_closed_raises_slice_lost(orders: Partition) -> None:
+def test_a_truncation_after_the_slices_file_was_closed_raises_slice_lost(orders: Partition) -> None:
     log = filled(orders)
     found = slice_of(log)
     log.segments.active._files.close()
@@ -153,7 +157,7 @@ def test_truncation_after_the_file_was_closed_raises_slice_lost(orders: Partitio
         content(found)
 
 
-async def test_file_truncated_by_another_process_raises_slice_lost(orders: Partition) -> None:
+async def test_a_file_slice_truncated_by_another_process_raises_slice_lost(orders: Partition) -> None:
     log = filled(orders)
     found = slice_of(log)
     os.truncate(log.segments.active.log_path, SIZE)
@@ -165,7 +169,7 @@ async def test_file_truncated_by_another_process_raises_slice_lost(orders: Parti
     assert len(slice_of(log)) == SIZE  # what is asked for from now on
 
 
-def test_io_error_in_a_slice_marks_the_log_as_failed(orders: Partition) -> None:
+def test_an_io_error_while_reading_a_file_slice_marks_the_log_as_failed(orders: Partition) -> None:
     log = filled(orders)
     found = slice_of(log)
 
@@ -182,7 +186,7 @@ def test_io_error_in_a_slice_marks_the_log_as_failed(orders: Partition) -> None:
     assert log.has_failed
 
 
-def test_records_are_read_at_once_when_readers_hold_too_many_open_files(orders: Partition) -> None:
+def test_records_are_copied_into_memory_when_readers_hold_too_many_open_files(orders: Partition) -> None:
     log = filled(orders)
     files = OpenFiles(RealDisk(), most=2)
     for number in range(2):
@@ -198,7 +202,7 @@ def test_records_are_read_at_once_when_readers_hold_too_many_open_files(orders: 
     assert content(slice_of(log)) == read_bytes(log, 0, MAX)
 
 
-def test_forgotten_file_is_closed_with_its_last_reader(tmp_path: Path) -> None:
+def test_a_file_dropped_from_the_cache_is_closed_when_its_last_reader_ends(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"abc")
 

@@ -18,7 +18,7 @@ def sent(base_offset: int, value: str = "v", **fields: int) -> bytes:
     return sealed_batch(header, plain[61:])
 
 
-def test_follower_rolls_before_relative_offsets_overflow_the_index(orders: Partition) -> None:
+def test_a_follower_rolls_a_segment_before_relative_offsets_overflow_the_index(orders: Partition) -> None:
     log = orders.open()
 
     log.append_as_follower(
@@ -46,7 +46,7 @@ IMPOSSIBLE: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("bad", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_follower_writes_nothing_of_an_impossible_batch(orders: Partition, bad: bytes) -> None:
+def test_a_follower_writes_nothing_of_a_batch_with_impossible_header_values(orders: Partition, bad: bytes) -> None:
     log = orders.open()
 
     with pytest.raises(CorruptRecords):
@@ -58,7 +58,7 @@ def test_follower_writes_nothing_of_an_impossible_batch(orders: Partition, bad: 
     assert values_of(log) == ["before", "after"]
 
 
-def test_huge_compressed_control_batch_is_refused_without_decompressing_it(orders: Partition) -> None:
+def test_a_huge_compressed_control_batch_is_refused_without_decompression(orders: Partition) -> None:
     bomb = build_batch([NewRecord(bytes(20_000_000), b"\0\0\0\1", NOW_MS)], 4, control=True)  # type: ignore[arg-type]
     header = header_at(bomb)._replace(producer_id=3, producer_epoch=0)
 
@@ -66,7 +66,7 @@ def test_huge_compressed_control_batch_is_refused_without_decompressing_it(order
         orders.open().append_as_follower(sealed_batch(header, bomb[61:]))
 
 
-def test_follower_stores_batches_of_the_leader_byte_for_byte(orders: Partition) -> None:
+def test_a_follower_stores_batches_of_the_leader_byte_for_byte(orders: Partition) -> None:
     """Its log must be the leader's, byte for byte; a lie about records is for the leader to refuse."""
     log = orders.open()
     content = sent(0, attributes=7) + sent(1, record_count=1000) + sent(2, last_offset_delta=MAX_DELTA - 2)

@@ -94,7 +94,7 @@ def created(logs: LogManager, name: str = "orders", **configs: object) -> Log:
     return logs.get_or_create(TopicPartition(name, 0), TopicConfig.parse(texts), None, is_new=True)
 
 
-def test_leader_epochs_and_topic_id_are_written_soon_after_a_change(node: Node) -> None:
+def test_changed_leader_epochs_and_topic_ids_are_written_to_disk_soon(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = logs.get_or_create(ORDERS, TopicConfig.parse(), UUID(int=9), is_new=True)
         log.append_as_leader(batch("a"), 7)
@@ -117,7 +117,7 @@ def test_leader_epochs_and_topic_id_are_written_soon_after_a_change(node: Node) 
     node.run(again)
 
 
-def test_pending_leader_epochs_are_written_before_a_clean_shutdown(node: Node) -> None:
+def test_changed_leader_epochs_are_written_to_disk_before_a_clean_shutdown(node: Node) -> None:
     """The end is marked as clean: nobody would read them from the batches again."""
 
     async def main(logs: LogManager) -> None:
@@ -133,7 +133,7 @@ def test_pending_leader_epochs_are_written_before_a_clean_shutdown(node: Node) -
     node.run(main)
 
 
-def test_rolled_segment_is_flushed_and_checkpointed(node: Node) -> None:
+def test_a_rolled_segment_is_flushed_and_the_recovery_point_checkpointed(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, segment_bytes=2 * SIZE)
         for _ in range(5):
@@ -147,7 +147,7 @@ def test_rolled_segment_is_flushed_and_checkpointed(node: Node) -> None:
     node.run(main)
 
 
-def test_log_is_flushed_after_flush_ms(node: Node) -> None:
+def test_a_log_is_flushed_after_flush_ms(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         slow, fast = created(logs, "slow"), created(logs, "fast", flush_ms=50_000)
         for log in (slow, fast):
@@ -160,7 +160,7 @@ def test_log_is_flushed_after_flush_ms(node: Node) -> None:
     node.run(main, flush_scheduler_interval_ms=10_000)
 
 
-def test_flush_messages_flushes_before_the_acknowledgement(node: Node) -> None:
+def test_a_log_with_flush_messages_flushes_before_the_acknowledgement(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, flush_messages=3)
         points = []
@@ -176,7 +176,7 @@ def test_flush_messages_flushes_before_the_acknowledgement(node: Node) -> None:
     node.run(main)
 
 
-def test_appends_during_a_flush_share_the_next_flush(node: Node) -> None:
+def test_appends_during_a_log_flush_share_the_next_flush(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, flush_messages=1)
         node.disk.delay_s = 1.0
@@ -200,7 +200,7 @@ def test_appends_during_a_flush_share_the_next_flush(node: Node) -> None:
     node.run(main)
 
 
-def test_failed_flush_raises_storage_failed_in_all_waiting_appends(node: Node) -> None:
+def test_a_failed_log_flush_raises_storage_failed_in_all_waiting_appends(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, flush_messages=1)
         node.disk.delay_s = 1.0
@@ -215,7 +215,7 @@ def test_failed_flush_raises_storage_failed_in_all_waiting_appends(node: Node) -
     node.run(main)
 
 
-def test_with_sync_before_ack_appends_during_a_sync_share_the_next_one(node: Node) -> None:
+def test_appends_during_an_fsync_share_the_next_fsync_if_sync_before_ack_is_set(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, klamm_sync_before_ack="true")
         ends: list[int] = []
@@ -234,7 +234,7 @@ def test_with_sync_before_ack_appends_during_a_sync_share_the_next_one(node: Nod
     node.run(main)
 
 
-def test_without_sync_before_ack_the_log_end_counts_and_nothing_is_synced(node: Node) -> None:
+def test_all_records_count_as_durable_without_fsync_unless_sync_before_ack_is_set(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         log.append_as_leader(batch("a"), 0)
@@ -249,7 +249,7 @@ def test_without_sync_before_ack_the_log_end_counts_and_nothing_is_synced(node: 
     node.run(main)
 
 
-def test_a_sync_writes_the_batches_and_the_names_of_new_segments_but_no_index(node: Node) -> None:
+def test_an_fsync_before_ack_covers_segments_and_new_directory_entries_but_no_indexes(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, klamm_sync_before_ack="true")
         durability, above = log._durability, log.directory.rpartition("/")[0]
@@ -277,7 +277,7 @@ def test_a_sync_writes_the_batches_and_the_names_of_new_segments_but_no_index(no
     node.run(main)
 
 
-def test_a_sync_overtaken_by_a_truncation_does_not_count(node: Node) -> None:
+def test_an_fsync_overtaken_by_a_truncation_does_not_make_records_durable(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, klamm_sync_before_ack="true")
         for _ in range(10):
@@ -295,7 +295,7 @@ def test_a_sync_overtaken_by_a_truncation_does_not_count(node: Node) -> None:
     node.run(main)
 
 
-def test_a_failed_sync_takes_the_log_offline_and_ends_the_wait(node: Node) -> None:
+def test_a_failed_fsync_takes_the_log_offline_and_ends_the_wait_for_durability(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, klamm_sync_before_ack="true")
         node.disk.delay_s = 1.0
@@ -311,7 +311,7 @@ def test_a_failed_sync_takes_the_log_offline_and_ends_the_wait(node: Node) -> No
     node.run(main)
 
 
-def test_flush_overtaken_by_a_truncation_does_not_move_the_recovery_point(node: Node) -> None:
+def test_a_log_flush_overtaken_by_a_truncation_does_not_advance_the_recovery_point(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         for _ in range(10):
@@ -330,7 +330,7 @@ def test_flush_overtaken_by_a_truncation_does_not_move_the_recovery_point(node: 
     node.run(main)
 
 
-def test_truncation_below_the_recovery_point_lowers_the_checkpoint(node: Node) -> None:
+def test_a_log_truncation_below_the_recovery_point_lowers_the_checkpoint(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         for _ in range(10):
@@ -344,7 +344,9 @@ def test_truncation_below_the_recovery_point_lowers_the_checkpoint(node: Node) -
     node.run(main)
 
 
-def test_io_error_during_retention_takes_the_directory_offline(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_io_error_during_log_retention_takes_the_log_directory_offline(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(_path: str) -> int:
         raise OSError(5, "Input/output error")
 
@@ -360,7 +362,7 @@ def test_io_error_during_retention_takes_the_directory_offline(node: Node, monke
     node.run(main)
 
 
-def test_retention_renames_segments_and_deletes_them_after_file_delete_delay(node: Node) -> None:
+def test_log_retention_renames_segments_and_deletes_the_files_after_file_delete_delay(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, segment_bytes=SIZE, retention_ms=200_000)
         for number in range(3):
@@ -377,7 +379,7 @@ def test_retention_renames_segments_and_deletes_them_after_file_delete_delay(nod
     node.run(main)
 
 
-def test_only_log_starts_inside_a_segment_are_checkpointed(node: Node) -> None:
+def test_only_log_start_offsets_inside_a_segment_are_checkpointed(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         moved, plain = created(logs), created(logs, "plain")
         for log in (moved, plain):
@@ -401,7 +403,7 @@ def test_only_log_starts_inside_a_segment_are_checkpointed(node: Node) -> None:
     node.run(after_crash)
 
 
-def test_idle_producers_are_removed_after_the_expiration_time(node: Node) -> None:
+def test_idle_producer_ids_are_removed_after_the_expiration_time(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         log.append_as_leader(batch("a", producer=(5, 0, 0)), 0)
@@ -413,7 +415,7 @@ def test_idle_producers_are_removed_after_the_expiration_time(node: Node) -> Non
     node.run(main)
 
 
-def test_deleted_log_leaves_checkpoints_at_once_and_the_disk_after_the_delay(node: Node) -> None:
+def test_a_deleted_log_leaves_checkpoints_at_once_and_the_disk_after_a_delay(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         gone, kept = created(logs), created(logs, "kept")
         for log in (gone, kept):
@@ -432,7 +434,7 @@ def test_deleted_log_leaves_checkpoints_at_once_and_the_disk_after_the_delay(nod
     node.run(main)
 
 
-def test_deletion_interrupted_by_a_restart_is_finished(node: Node) -> None:
+def test_a_log_deletion_interrupted_by_a_restart_is_finished_afterwards(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         created(logs).append_as_leader(batch("a"), 0)
         logs.delete(ORDERS)
@@ -447,7 +449,7 @@ def test_deletion_interrupted_by_a_restart_is_finished(node: Node) -> None:
     node.run(again)
 
 
-def test_topic_with_the_longest_name_can_be_deleted(node: Node) -> None:
+def test_the_log_of_a_topic_with_the_longest_name_can_be_deleted(node: Node) -> None:
     name = "x" * 249
 
     async def main(logs: LogManager) -> None:
@@ -461,7 +463,7 @@ def test_topic_with_the_longest_name_can_be_deleted(node: Node) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["orders-0/leader", "orders-0/0"])
-def test_failed_background_write_takes_the_directory_offline(node: Node, prefix: str) -> None:
+def test_a_failed_background_write_takes_the_log_directory_offline(node: Node, prefix: str) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, segment_bytes=SIZE)
         log.append_as_leader(batch("a"), 0)
@@ -475,7 +477,7 @@ def test_failed_background_write_takes_the_directory_offline(node: Node, prefix:
     node.run(main)
 
 
-def test_topic_config_update_applies_to_the_logs_of_that_topic_only(node: Node) -> None:
+def test_a_topic_config_update_applies_only_to_the_logs_of_that_topic(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log, other = created(logs), created(logs, "other")
         logs.update_topic_configs({"orders": TopicConfig.parse({"retention.ms": "5"})})

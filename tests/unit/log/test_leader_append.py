@@ -72,7 +72,7 @@ REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
 
 
 @pytest.mark.parametrize(("content", "code"), REFUSED.values(), ids=REFUSED)
-def test_invalid_batch_is_refused_with_kafkas_error_code_and_not_written(
+def test_an_invalid_produced_batch_is_refused_with_kafkas_error_code_and_not_written(
     orders: Partition, content: bytes, code: ErrorCode
 ) -> None:
     log = orders.open()
@@ -90,7 +90,9 @@ COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("payload", [b"no compressed data", b"\0" * 40, b"\xff" * 4, b""])
-def test_payload_not_in_the_declared_codec_gets_invalid_record(orders: Partition, codec: Codec, payload: bytes) -> None:
+def test_a_batch_whose_payload_is_not_in_the_declared_codec_gets_invalid_record(
+    orders: Partition, codec: Codec, payload: bytes
+) -> None:
     log = orders.open()
 
     with pytest.raises(AppendRefused) as caught:
@@ -101,7 +103,7 @@ def test_payload_not_in_the_declared_codec_gets_invalid_record(orders: Partition
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("count", [1, 3, 1000, 2**31 - 1])
-def test_compressed_batch_with_a_wrong_record_count_gets_invalid_record(
+def test_a_compressed_batch_with_a_wrong_record_count_gets_invalid_record(
     orders: Partition, codec: Codec, count: int
 ) -> None:
     log = orders.open()
@@ -113,7 +115,7 @@ def test_compressed_batch_with_a_wrong_record_count_gets_invalid_record(
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_compressed_batch_whose_first_offset_delta_is_not_0_gets_invalid_record(
+def test_a_compressed_batch_with_a_nonzero_first_offset_delta_gets_invalid_record(
     orders: Partition, codec: Codec
 ) -> None:
     """Apache Kafka 3.9.1 answers UNKNOWN_SERVER_ERROR to them; a consumer would see offsets beyond the batch's end."""
@@ -129,7 +131,9 @@ def test_compressed_batch_whose_first_offset_delta_is_not_0_gets_invalid_record(
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_compressed_batch_with_an_impossible_record_count_gets_invalid_record(orders: Partition, codec: Codec) -> None:
+def test_a_compressed_batch_with_an_impossible_record_count_gets_invalid_record(
+    orders: Partition, codec: Codec
+) -> None:
     log = orders.open()
     content = build_batch([NewRecord(b"%d" % n * 100) for n in range(100)], codec)
 
@@ -143,7 +147,9 @@ def test_compressed_batch_with_an_impossible_record_count_gets_invalid_record(or
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("count", [1, 16, 17, 5000])
 @pytest.mark.parametrize("size", [0, 1, 300, 70_000])
-def test_batches_of_every_shape_are_accepted(orders: Partition, codec: Codec, count: int, size: int) -> None:
+def test_batches_of_every_codec_record_count_and_record_size_are_appended(
+    orders: Partition, codec: Codec, count: int, size: int
+) -> None:
     log = orders.open(max_message_bytes=1 << 30)
 
     log.append_as_leader(build_batch([NewRecord(bytes(size))] * min(count, 10_000_000 // (size + 1)), codec), 0)
@@ -151,7 +157,7 @@ def test_batches_of_every_shape_are_accepted(orders: Partition, codec: Codec, co
     assert log.end_offset > 0
 
 
-def test_bytes_behind_the_batch_are_not_written(orders: Partition) -> None:
+def test_bytes_after_the_end_of_a_produced_batch_are_not_written(orders: Partition) -> None:
     log = orders.open()
 
     log.append_as_leader(memoryview(build_batch(TWO) + b"tail"), 0)
@@ -159,7 +165,7 @@ def test_bytes_behind_the_batch_are_not_written(orders: Partition) -> None:
     assert log.size == len(build_batch(TWO))
 
 
-def test_batch_above_max_message_bytes_or_segment_bytes_is_refused(orders: Partition) -> None:
+def test_a_batch_above_max_message_bytes_or_segment_bytes_is_refused(orders: Partition) -> None:
     size = len(build_batch(TWO))
     exact = orders.open(max_message_bytes=size)
     exact.append_as_leader(build_batch(TWO), 0)
@@ -174,7 +180,7 @@ def test_batch_above_max_message_bytes_or_segment_bytes_is_refused(orders: Parti
         assert caught.value.code is code
 
 
-def test_follower_accepts_batches_above_max_message_bytes(orders: Partition) -> None:
+def test_a_follower_accepts_batches_above_max_message_bytes(orders: Partition) -> None:
     log = orders.open(max_message_bytes=20, segment_bytes=100)
 
     log.append_as_follower(batch("a" * 300) + batch("b", base_offset=1))
@@ -183,7 +189,7 @@ def test_follower_accepts_batches_above_max_message_bytes(orders: Partition) -> 
     assert len(log.segments) == 2
 
 
-def test_coordinators_may_write_control_batches(orders: Partition) -> None:
+def test_coordinators_may_append_control_batches(orders: Partition) -> None:
     log = orders.open()
 
     log.append_as_leader(build_end_marker(EndMarker(1, 0), 3, 0, NOW_MS), 0, Origin.COORDINATOR)  # type: ignore[arg-type]
@@ -191,7 +197,7 @@ def test_coordinators_may_write_control_batches(orders: Partition) -> None:
     assert headers_of(log)[0].is_control
 
 
-def test_records_of_a_coordinator_are_checked_only_when_recompressed(orders: Partition) -> None:
+def test_records_appended_by_a_coordinator_are_validated_only_when_recompressed(orders: Partition) -> None:
     compacted = orders.open(cleanup_policy="compact")
     large = build_batch([NewRecord(b"x" * 20_000, b"k", NOW_MS)])
 
@@ -209,7 +215,7 @@ def refusal_of(log: Log, *content: NewRecord, codec: Codec = Codec.NONE) -> Appe
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_records_without_key_in_a_compacted_topic_get_invalid_record(orders: Partition, codec: Codec) -> None:
+def test_records_without_key_produced_to_a_compacted_topic_get_invalid_record(orders: Partition, codec: Codec) -> None:
     log = orders.open(cleanup_policy="compact")
     log.append_as_leader(build_batch(TWO, codec), 0)
 
@@ -219,7 +225,7 @@ def test_records_without_key_in_a_compacted_topic_get_invalid_record(orders: Par
     assert [error.batch_index for error in refused.record_errors] == [1, 3]
 
 
-def test_timestamps_outside_the_topics_bounds_get_invalid_timestamp(orders: Partition) -> None:
+def test_records_with_timestamps_outside_the_topics_bounds_get_invalid_timestamp(orders: Partition) -> None:
     log = orders.open(message_timestamp_before_max_ms=10, message_timestamp_after_max_ms=20)
     log.append_as_leader(build_batch([NewRecord(b"", None, NOW_MS + d) for d in (-10, 0, 20)]), 0)
     log.append_as_leader(build_batch([NewRecord(b"", None, -1)]), 0)
@@ -230,7 +236,7 @@ def test_timestamps_outside_the_topics_bounds_get_invalid_timestamp(orders: Part
     assert [error.batch_index for error in refused.record_errors] == [0, 2]
 
 
-def test_invalid_timestamp_lists_every_record_of_the_batch(orders: Partition) -> None:
+def test_an_invalid_timestamp_error_lists_every_invalid_record_of_the_batch(orders: Partition) -> None:
     log = orders.open(cleanup_policy="compact", message_timestamp_before_max_ms=10)
 
     refused = refusal_of(log, NewRecord(b"no key", None, NOW_MS), NewRecord(b"old", b"k", 1))
@@ -239,7 +245,7 @@ def test_invalid_timestamp_lists_every_record_of_the_batch(orders: Partition) ->
     assert [error.batch_index for error in refused.record_errors] == [0, 1]
 
 
-def test_malformed_records_in_a_compacted_topic_get_invalid_record(orders: Partition) -> None:
+def test_malformed_records_produced_to_a_compacted_topic_get_invalid_record(orders: Partition) -> None:
     log = orders.open(cleanup_policy="compact")
     plain = build_batch(TWO)
     content = sealed_batch(header_at(plain), plain[61:] + b"x")
@@ -262,7 +268,7 @@ LEVELS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", LEVELS)
 @pytest.mark.parametrize("sent", list(Codec))
 @pytest.mark.parametrize("with_levels", [False, True])
-def test_batch_is_recompressed_with_the_codec_of_the_topic(
+def test_a_produced_batch_is_recompressed_with_the_codec_of_the_topic(
     orders: Partition, name: str, sent: Codec, with_levels: bool
 ) -> None:
     log = orders.open(compression_type=name, **(LEVELS[name] if with_levels else {}))
@@ -282,7 +288,7 @@ def test_batch_is_recompressed_with_the_codec_of_the_topic(
         assert stored[61:] == content[61:]
 
 
-def test_batch_that_cannot_be_decompressed_gets_invalid_record(orders: Partition) -> None:
+def test_a_batch_that_cannot_be_decompressed_gets_invalid_record(orders: Partition) -> None:
     """Not CORRUPT_MESSAGE, which producers retry: the CRC is right, so the same bytes will come again."""
     plain = build_batch(TWO)
     content = sealed_batch(header_at(plain)._replace(attributes=Codec.GZIP), b"no gzip")
@@ -294,7 +300,7 @@ def test_batch_that_cannot_be_decompressed_gets_invalid_record(orders: Partition
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_recompressed_batch_above_max_message_bytes_gets_message_too_large(orders: Partition) -> None:
+def test_a_batch_above_max_message_bytes_after_recompression_gets_message_too_large(orders: Partition) -> None:
     content = build_batch([NewRecord(bytes(5000))], Codec.ZSTD)
     log = orders.open(compression_type="uncompressed", max_message_bytes=1000)
 
@@ -305,7 +311,9 @@ def test_recompressed_batch_above_max_message_bytes_gets_message_too_large(order
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_log_append_time_replaces_the_timestamps_of_all_records(orders: Partition, codec: Codec) -> None:
+def test_a_leader_append_with_log_append_time_replaces_the_timestamps_of_all_records(
+    orders: Partition, codec: Codec
+) -> None:
     log = orders.open(message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=1)
 
     info = log.append_as_leader(build_batch([NewRecord(b"a", None, 5), NewRecord(b"b", None, 6)], codec), 0)
@@ -317,7 +325,7 @@ def test_log_append_time_replaces_the_timestamps_of_all_records(orders: Partitio
     assert {record.timestamp for record in records(stored, header)} == {NOW_MS}
 
 
-def test_append_with_create_time_returns_no_log_append_time(orders: Partition) -> None:
+def test_an_append_to_a_topic_with_create_time_returns_no_log_append_time(orders: Partition) -> None:
     assert orders.open().append_as_leader(build_batch(TWO), 0).log_append_time_ms == -1
 
 
@@ -328,7 +336,7 @@ ORDERED: list[Callable[[], bytes]] = [
 
 
 @pytest.mark.parametrize("content", ORDERED)
-def test_follower_keeps_valid_batches_before_an_unexpected_offset(
+def test_a_follower_keeps_valid_batches_before_a_batch_with_an_unexpected_offset(
     orders: Partition, content: Callable[[], bytes]
 ) -> None:
     log = orders.open()
@@ -339,7 +347,7 @@ def test_follower_keeps_valid_batches_before_an_unexpected_offset(
     assert values_of(log, 5) == (["a"] if log.end_offset == 6 else ["a", "b"])
 
 
-def test_follower_refuses_a_batch_with_a_wrong_crc(orders: Partition) -> None:
+def test_a_follower_refuses_a_batch_with_a_wrong_crc(orders: Partition) -> None:
     log = orders.open()
     second = bytearray(batch("b", base_offset=1))
     second[-1] ^= 1

@@ -11,7 +11,7 @@ from klamm.model.errors import ErrorCode
 from klamm.wire.records import batches
 
 
-def test_leader_append_assigns_offsets_and_the_leader_epoch(orders: Partition) -> None:
+def test_a_leader_append_assigns_offsets_and_the_leader_epoch(orders: Partition) -> None:
     log = orders.open()
 
     first = log.append_as_leader(batch("a", "b"), leader_epoch=3)
@@ -23,7 +23,7 @@ def test_leader_append_assigns_offsets_and_the_leader_epoch(orders: Partition) -
     assert log.epochs.entries == ((3, 0),)
 
 
-def test_read_starts_with_the_batch_that_contains_the_offset(orders: Partition) -> None:
+def test_a_log_read_starts_with_the_batch_that_contains_the_offset(orders: Partition) -> None:
     log = orders.open(index_interval_bytes=1)
     for _ in range(50):
         log.append_as_leader(batch("a", "b", "c"), 0)
@@ -33,7 +33,7 @@ def test_read_starts_with_the_batch_that_contains_the_offset(orders: Partition) 
         assert header.base_offset <= offset <= header.last_offset
 
 
-def test_reopened_log_returns_the_same_records(orders: Partition) -> None:
+def test_a_reopened_log_returns_the_same_records(orders: Partition) -> None:
     log = orders.open(segment_bytes=400, index_interval_bytes=1)
     for number in range(40):
         log.append_as_leader(batch(f"value {number}"), 0)
@@ -46,7 +46,7 @@ def test_reopened_log_returns_the_same_records(orders: Partition) -> None:
     assert (values_of(recovered), recovered.notes) == (before, [])
 
 
-def test_read_stops_at_the_upper_bound_offset(orders: Partition) -> None:
+def test_a_log_read_stops_at_the_upper_bound_offset(orders: Partition) -> None:
     log = orders.open()
     for value in "abc":
         log.append_as_leader(batch(value), 0)
@@ -57,7 +57,7 @@ def test_read_stops_at_the_upper_bound_offset(orders: Partition) -> None:
     assert log.read(2, 1 << 20, upper_bound_offset=2).records == b""
 
 
-def test_read_below_the_batch_size_returns_the_whole_first_batch_or_nothing(orders: Partition) -> None:
+def test_a_log_read_below_the_batch_size_returns_the_whole_first_batch_or_nothing(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a" * 100), 0)
     log.append_as_leader(batch("b"), 0)
@@ -67,7 +67,7 @@ def test_read_below_the_batch_size_returns_the_whole_first_batch_or_nothing(orde
     assert (refused.records, refused.is_incomplete) == (b"", True)
 
 
-def test_read_outside_the_log_raises_offset_out_of_range(orders: Partition) -> None:
+def test_a_read_outside_the_log_raises_offset_out_of_range(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a"), 0)
 
@@ -80,7 +80,7 @@ def test_read_outside_the_log_raises_offset_out_of_range(orders: Partition) -> N
         log.read(0, 100)
 
 
-def test_follower_append_keeps_bytes_offsets_and_epochs_of_the_leader(orders: Partition) -> None:
+def test_a_follower_append_keeps_bytes_offsets_and_epochs_of_the_leader(orders: Partition) -> None:
     log = orders.open()
     fetched = batch("a", "b", base_offset=10, epoch=4) + batch("c", base_offset=12, epoch=5)
 
@@ -92,7 +92,7 @@ def test_follower_append_keeps_bytes_offsets_and_epochs_of_the_leader(orders: Pa
     assert log.epochs.entries == ((4, 10), (5, 12))
 
 
-def test_follower_append_below_the_log_end_raises_unexpected_offset(orders: Partition) -> None:
+def test_a_follower_append_below_the_log_end_raises_unexpected_offset(orders: Partition) -> None:
     log = orders.open()
     log.append_as_follower(batch("a", "b"))
 
@@ -102,7 +102,7 @@ def test_follower_append_below_the_log_end_raises_unexpected_offset(orders: Part
     assert (caught.value.first_offset, log.end_offset) == (1, 2)
 
 
-def test_truncation_removes_the_batch_that_contains_the_offset(orders: Partition) -> None:
+def test_a_log_truncation_removes_the_batch_that_contains_the_offset(orders: Partition) -> None:
     log = orders.open(segment_bytes=400, index_interval_bytes=1)
     for number in range(30):
         log.append_as_leader(batch(f"{number}", "x"), number // 10)
@@ -118,7 +118,7 @@ def test_truncation_removes_the_batch_that_contains_the_offset(orders: Partition
     assert values_of(orders.open(segment_bytes=400)) == values_of(log)
 
 
-def test_full_truncation_continues_at_the_given_offset(orders: Partition) -> None:
+def test_a_fully_truncated_log_continues_at_the_given_offset(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a", "b"), 0)
 
@@ -129,7 +129,7 @@ def test_full_truncation_continues_at_the_given_offset(orders: Partition) -> Non
     assert log.epochs.entries == ((1, 70),)
 
 
-def test_duplicate_batch_returns_its_first_offset_and_a_sequence_gap_is_refused(orders: Partition) -> None:
+def test_a_duplicate_batch_returns_its_original_offset_and_a_sequence_gap_is_refused(orders: Partition) -> None:
     log = orders.open()
     first = log.append_as_leader(batch("a", "b", producer=(7, 0, 0)), 0)
 
@@ -142,7 +142,7 @@ def test_duplicate_batch_returns_its_first_offset_and_a_sequence_gap_is_refused(
     assert log.end_offset == 2
 
 
-def test_append_after_truncation_is_found_at_every_offset(orders: Partition) -> None:
+def test_batches_appended_after_a_truncation_are_found_at_every_offset(orders: Partition) -> None:
     log = orders.open()
     for number in range(10):
         log.append_as_leader(batch(f"{number}"), 0)
@@ -154,7 +154,7 @@ def test_append_after_truncation_is_found_at_every_offset(orders: Partition) -> 
         assert next(batches(read_bytes(log, offset, 1))).base_offset == 3
 
 
-def test_read_in_an_offset_gap_returns_the_next_segment(orders: Partition) -> None:
+def test_a_read_in_an_offset_gap_returns_records_of_the_next_segment(orders: Partition) -> None:
     log = orders.open(segment_bytes=len(batch("a")))
     log.append_as_follower(batch("a", base_offset=0))
     log.append_as_follower(batch("b", base_offset=15))

@@ -34,7 +34,7 @@ def model(log: Log) -> list[tuple[int, int, int]]:
     cut=st.none() | st.integers(0, 40),
     more=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), max_size=6),
 )
-def test_offset_for_timestamp_and_max_timestamp_match_a_full_scan(
+def test_offset_lookup_by_timestamp_and_max_timestamp_match_a_full_log_scan(
     tmp_path_factory: pytest.TempPathFactory,
     times: list[list[int]],
     start: int,
@@ -72,7 +72,7 @@ def test_offset_for_timestamp_and_max_timestamp_match_a_full_scan(
     log.mark_failed()
 
 
-def test_records_without_timestamp_are_not_found_by_timestamp(orders: Partition) -> None:
+def test_offset_lookup_by_timestamp_does_not_find_records_without_timestamp(orders: Partition) -> None:
     log = orders.open()
     assert (log.max_timestamp(), log.offset_for_timestamp(0)) == (None, None)
     fill(log, [[-1], [-1]])
@@ -80,7 +80,7 @@ def test_records_without_timestamp_are_not_found_by_timestamp(orders: Partition)
     assert (log.max_timestamp(), log.offset_for_timestamp(0)) == (None, None)
 
 
-def test_timestamp_lookup_uses_log_append_time(orders: Partition) -> None:
+def test_offset_lookup_by_timestamp_uses_log_append_time(orders: Partition) -> None:
     log = orders.open(message_timestamp_type="LogAppendTime")
     fill(log, [[5, 6], [7]])
 
@@ -90,7 +90,7 @@ def test_timestamp_lookup_uses_log_append_time(orders: Partition) -> None:
     assert (found.timestamp, found.offset) == (NOW_MS, 0)
 
 
-def test_truncated_timestamps_are_not_found(orders: Partition) -> None:
+def test_offset_lookup_by_timestamp_does_not_find_truncated_records(orders: Partition) -> None:
     log = orders.open(index_interval_bytes=0)
     fill(log, [[1], [2], [3], [4], [5], [10]])
     log.truncate_to(3)

@@ -23,7 +23,7 @@ def manager(world: World, *paths: Path, broker_id: int = 1) -> LogManager:
     return LogManager(world, [str(path) for path in paths], broker_id, "a-cluster-id-of-22-chr")
 
 
-async def test_restart_restores_logs_high_watermarks_and_leader_epochs(world: World, tmp_path: Path) -> None:
+async def test_a_restart_restores_logs_high_watermarks_and_leader_epochs(world: World, tmp_path: Path) -> None:
     first = manager(world, tmp_path)
     await first.load()
     first.start()
@@ -42,7 +42,7 @@ async def test_restart_restores_logs_high_watermarks_and_leader_epochs(world: Wo
     await second.close()
 
 
-async def test_log_directory_of_another_broker_is_refused(world: World, tmp_path: Path) -> None:
+async def test_a_log_directory_of_another_broker_id_is_refused(world: World, tmp_path: Path) -> None:
     first = manager(world, tmp_path)
     await first.load()
     await first.close()
@@ -58,7 +58,7 @@ class HeldDisk(RealDisk):
         return
 
 
-async def test_refused_second_start_does_not_change_checkpoints(world: World, tmp_path: Path) -> None:
+async def test_a_second_start_on_a_locked_log_directory_changes_no_checkpoints(world: World, tmp_path: Path) -> None:
     """It knows no log of that directory: what it would write there are empty lists."""
     running = manager(world, tmp_path)
     await running.load()
@@ -83,7 +83,7 @@ async def test_refused_second_start_does_not_change_checkpoints(world: World, tm
     await running.close()
 
 
-async def test_deleted_log_can_be_created_again_at_once(world: World, tmp_path: Path) -> None:
+async def test_a_deleted_log_can_be_created_again_at_once(world: World, tmp_path: Path) -> None:
     logs = manager(world, tmp_path)
     await logs.load()
     logs.get_or_create(ORDERS, CONFIG, None, is_new=True).append_as_leader(batch("old"), 0)
@@ -125,7 +125,7 @@ class BusyDisk(RealDisk):
         self.may_end.clear()
 
 
-async def test_checkpoints_of_a_directory_are_written_one_at_a_time(world: World, tmp_path: Path) -> None:
+async def test_checkpoints_of_a_log_directory_are_written_one_at_a_time(world: World, tmp_path: Path) -> None:
     """Replication writes them on its interval, a deletion at once: a directory must not fail of that."""
     disk = BusyDisk()
     logs = manager(replace(world, disk=disk), tmp_path)
@@ -142,7 +142,7 @@ async def test_checkpoints_of_a_directory_are_written_one_at_a_time(world: World
     await logs.close()
 
 
-async def test_close_waits_for_a_checkpoint_write_in_progress(world: World, tmp_path: Path) -> None:
+async def test_closing_the_logs_waits_for_a_checkpoint_write_in_progress(world: World, tmp_path: Path) -> None:
     disk = BusyDisk()
     logs = manager(replace(world, disk=disk), tmp_path)
     await logs.load()
@@ -176,7 +176,9 @@ class SlowThreadDisk(RealDisk):
         return super().temporary_name(path)
 
 
-async def test_deletion_during_a_checkpoint_write_removes_the_log_start(world: World, tmp_path: Path) -> None:
+async def test_a_log_deleted_during_a_checkpoint_write_leaves_no_log_start_checkpoint(
+    world: World, tmp_path: Path
+) -> None:
     disk = SlowThreadDisk()
     logs = manager(replace(world, disk=disk), tmp_path)
     await logs.load()

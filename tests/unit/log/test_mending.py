@@ -94,7 +94,7 @@ def in_damaged_node(main: Any) -> None:
     node.run(life, OVERRIDES)
 
 
-def test_the_scrubber_names_the_damaged_records_counts_them_once_and_reports_the_log() -> None:
+def test_the_log_scrubber_reports_damaged_records_and_counts_them_once() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         node.damage(log, 5, 6, 17)
         reported: list[Log] = []
@@ -117,7 +117,7 @@ def test_the_scrubber_names_the_damaged_records_counts_them_once_and_reports_the
     in_damaged_node(main)
 
 
-def test_an_undamaged_log_is_left_alone() -> None:
+def test_the_log_scrubber_changes_nothing_in_an_intact_log() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         scrubber = await scrub(node, logs)
         assert scrubber.damaged_ranges == 0
@@ -127,7 +127,7 @@ def test_an_undamaged_log_is_left_alone() -> None:
     in_damaged_node(main)
 
 
-def test_the_scrubber_keeps_to_its_rate() -> None:
+def test_the_log_scrubber_respects_its_rate_limit() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         began = asyncio.get_running_loop().time()
         scrubber = await scrub(node, logs, ScrubberSettings(bytes_per_second=100))
@@ -137,7 +137,7 @@ def test_the_scrubber_keeps_to_its_rate() -> None:
     in_damaged_node(main)
 
 
-def test_with_rate_0_nothing_is_read_but_what_readers_complain_of() -> None:
+def test_the_log_scrubber_with_rate_0_checks_only_offsets_reported_by_readers() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         node.damage(log, 5, 17)
         scrubber = LogScrubber(node.world, logs, ScrubberSettings(bytes_per_second=0))
@@ -152,7 +152,7 @@ def test_with_rate_0_nothing_is_read_but_what_readers_complain_of() -> None:
     in_damaged_node(main)
 
 
-def test_damage_in_the_active_segment_is_found_once_the_segment_is_closed_for_it() -> None:
+def test_a_damage_report_for_the_active_segment_rolls_and_checks_that_segment() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         active = log.segments.active
         node.damage(log, log.end_offset - 1)
@@ -167,7 +167,7 @@ def test_damage_in_the_active_segment_is_found_once_the_segment_is_closed_for_it
     in_damaged_node(main)
 
 
-def test_reading_a_damaged_range_fails_and_intact_batches_around_it_are_read() -> None:
+def test_reading_a_damaged_range_of_a_log_fails_while_intact_batches_are_readable() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         node.damage(log, 5)
         await scrub(node, logs)
@@ -181,7 +181,7 @@ def test_reading_a_damaged_range_fails_and_intact_batches_around_it_are_read() -
     in_damaged_node(main)
 
 
-def test_mended_records_are_the_other_replicas_and_everything_else_stays() -> None:
+def test_repairing_a_damaged_range_restores_its_records_from_another_replica() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         ends = log.start_offset, log.end_offset, [segment.base_offset for segment in log.segments]
         node.damage(log, 0, 5, 6, 17)
@@ -199,7 +199,7 @@ def test_mended_records_are_the_other_replicas_and_everything_else_stays() -> No
     in_damaged_node(main)
 
 
-def test_readers_that_hold_the_damaged_file_keep_their_bytes() -> None:
+def test_readers_of_a_segment_keep_their_bytes_while_the_segment_is_repaired() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         held = log.slice(0, 1 << 20, log.end_offset, True).records
         assert isinstance(held, FileSlice)
@@ -211,7 +211,7 @@ def test_readers_that_hold_the_damaged_file_keep_their_bytes() -> None:
     in_damaged_node(main)
 
 
-def test_batches_that_do_not_fit_leave_the_segment_as_it_is() -> None:
+def test_a_repair_with_batches_that_do_not_fit_leaves_the_segment_unchanged() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         node.damage(log, 5)
         await scrub(node, logs)
@@ -225,7 +225,7 @@ def test_batches_that_do_not_fit_leave_the_segment_as_it_is() -> None:
     in_damaged_node(main)
 
 
-def test_a_truncation_while_a_segment_is_mended_wins() -> None:
+def test_a_log_truncation_during_a_repair_cancels_the_repair() -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         node.damage(log, 5)
         await scrub(node, logs)
@@ -246,7 +246,7 @@ def test_a_truncation_while_a_segment_is_mended_wins() -> None:
 
 
 @pytest.mark.parametrize("blocked", ["running", "paused"])
-def test_a_log_that_is_compacted_or_copied_is_mended_later(blocked: str) -> None:
+def test_repairing_a_log_that_is_being_compacted_or_copied_is_refused(blocked: str) -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
         node.damage(log, 5)
         await scrub(node, logs)
@@ -261,7 +261,7 @@ def test_a_log_that_is_compacted_or_copied_is_mended_later(blocked: str) -> None
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_no_record_is_lost_when_the_process_ends_at_any_file_operation_of_a_repair(loses_power: bool) -> None:
+def test_a_crash_at_any_file_operation_of_a_log_repair_loses_no_record(loses_power: bool) -> None:
     for operation in range(1, 300):
         node = DamagedNode()
         if not _mend_until_killed(node, operation):

@@ -29,7 +29,7 @@ DISK = RealDisk()
 HEX = "0123456789abcdef" * 2
 
 
-def test_meta_properties_of_kafka_is_read_and_unknown_keys_are_kept(tmp_path: Path) -> None:
+def test_the_meta_properties_file_of_apache_kafka_is_read_and_unknown_keys_kept(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text(
         "#\n#Fri Nov 20 2026\ncluster.id=abc\\=def\nversion=0\ndirectory.id=xyz\nbroker.id=3\n"
     )
@@ -48,7 +48,7 @@ def test_meta_properties_of_kafka_is_read_and_unknown_keys_are_kept(tmp_path: Pa
         ("version=0\nbroker.id=three\n", "broker.id=three is not a number"),
     ],
 )
-async def test_meta_properties_of_another_version_or_damaged_is_refused(
+async def test_a_meta_properties_file_of_another_version_or_with_bad_content_is_refused(
     world: World, tmp_path: Path, content: str, text: str
 ) -> None:
     (tmp_path / "meta.properties").write_text(content)
@@ -64,7 +64,7 @@ async def test_meta_properties_of_another_version_or_damaged_is_refused(
         ("version=0\ncluster.id=theirs\n", "belongs to cluster theirs, but zookeeper.connect leads to cluster mine"),
     ],
 )
-async def test_directory_of_another_broker_or_cluster_is_refused(
+async def test_a_log_directory_of_another_broker_or_cluster_is_refused(
     world: World, tmp_path: Path, content: str, text: str
 ) -> None:
     (tmp_path / "meta.properties").write_text(content)
@@ -73,7 +73,7 @@ async def test_directory_of_another_broker_or_cluster_is_refused(
         await LogManager(world, [str(tmp_path)], 1, "mine").load()
 
 
-def test_directories_with_different_cluster_ids_are_refused(tmp_path: Path) -> None:
+def test_log_directories_with_different_cluster_ids_are_refused(tmp_path: Path) -> None:
     for name, cluster in (("one", "a"), ("two", "b")):
         (tmp_path / name).mkdir()
         write_meta(DISK, f"{tmp_path}/{name}", MetaProperties(1, cluster))
@@ -84,7 +84,7 @@ def test_directories_with_different_cluster_ids_are_refused(tmp_path: Path) -> N
         read_all_meta(DISK, [f"{tmp_path}/one", f"{tmp_path}/two", f"{tmp_path}/none"])
 
 
-async def test_missing_broker_id_is_added_to_meta_properties(world: World, tmp_path: Path) -> None:
+async def test_a_missing_broker_id_is_added_to_meta_properties(world: World, tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=0\ncluster.id=mine\ndirectory.id=x\n")
     logs = LogManager(world, [str(tmp_path)], 4, "mine")
 
@@ -94,7 +94,7 @@ async def test_missing_broker_id_is_added_to_meta_properties(world: World, tmp_p
     await logs.close()
 
 
-async def test_directory_locked_by_another_process_is_refused(
+async def test_a_log_directory_locked_by_another_process_is_refused(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RealDisk, "lock", lambda _disk, _path: None)
@@ -104,20 +104,20 @@ async def test_directory_locked_by_another_process_is_refused(
 
 
 @pytest.mark.parametrize("content", [b'{"version":0,"brokerEpoch":12}', b"", b"rubbish"])
-def test_clean_shutdown_marker_is_removed_when_read(tmp_path: Path, content: bytes) -> None:
+def test_the_clean_shutdown_marker_is_removed_when_read(tmp_path: Path, content: bytes) -> None:
     (tmp_path / ".kafka_cleanshutdown").write_bytes(content)
 
     assert remove_clean_shutdown(DISK, str(tmp_path)) == (12 if b"12" in content else -1)
     assert remove_clean_shutdown(DISK, str(tmp_path)) is None
 
 
-def test_clean_shutdown_marker_has_kafkas_format(tmp_path: Path) -> None:
+def test_the_clean_shutdown_marker_has_kafkas_format(tmp_path: Path) -> None:
     write_clean_shutdown(DISK, str(tmp_path), 7)
 
     assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":7}'
 
 
-async def test_failure_while_loading_makes_the_next_start_unclean(world: World, tmp_path: Path) -> None:
+async def test_a_failure_while_loading_logs_makes_the_next_start_unclean(world: World, tmp_path: Path) -> None:
     first = LogManager(world, [str(tmp_path)], 1, "mine")
     await first.load()
     await first.close()
@@ -133,7 +133,7 @@ async def test_failure_while_loading_makes_the_next_start_unclean(world: World, 
     await again.close()
 
 
-async def test_damaged_checkpoints_are_ignored_at_startup(world: World, tmp_path: Path) -> None:
+async def test_malformed_offset_checkpoints_are_ignored_at_startup(world: World, tmp_path: Path) -> None:
     first = LogManager(world, [str(tmp_path)], 1, "mine")
     await first.load()
     first.get_or_create(ORDERS, TopicConfig.parse(), None, is_new=True).append_as_leader(batch("a"), 0)
@@ -150,7 +150,7 @@ async def test_damaged_checkpoints_are_ignored_at_startup(world: World, tmp_path
     await again.close()
 
 
-async def test_log_in_two_directories_is_refused(world: World, tmp_path: Path) -> None:
+async def test_a_log_that_exists_in_two_log_directories_is_refused(world: World, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "orders-0").mkdir(parents=True)
 
@@ -158,7 +158,9 @@ async def test_log_in_two_directories_is_refused(world: World, tmp_path: Path) -
         await LogManager(world, [f"{tmp_path}/one", f"{tmp_path}/two"], 1, "mine").load()
 
 
-async def test_topic_overrides_apply_at_startup_and_invalid_ones_are_logged(world: World, tmp_path: Path) -> None:
+async def test_topic_configs_apply_to_logs_at_startup_and_invalid_configs_are_logged(
+    world: World, tmp_path: Path
+) -> None:
     for name in ("orders-0", "wrong-0"):
         (tmp_path / name).mkdir()
     logs = LogManager(world, [str(tmp_path)], 1, "mine", {"log.retention.ms": "77"})
@@ -175,7 +177,7 @@ async def test_topic_overrides_apply_at_startup_and_invalid_ones_are_logged(worl
     await logs.close()
 
 
-async def test_new_logs_are_spread_evenly_over_the_directories(world: World, tmp_path: Path) -> None:
+async def test_new_logs_are_spread_evenly_over_the_log_directories(world: World, tmp_path: Path) -> None:
     logs = LogManager(world, [f"{tmp_path}/one", f"{tmp_path}/two"], 1, "mine")
     await logs.load()
     for number in range(6):
@@ -211,7 +213,7 @@ def test_segment_file_and_log_directory_names_are_parsed_as_in_kafka() -> None:
 @pytest.mark.parametrize(
     "content", ["version: 0\n", "version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ", "version: 0\ntopic_id: x", "x"]
 )
-def test_malformed_partition_metadata_raises_corrupt_file(tmp_path: Path, content: str) -> None:
+def test_a_malformed_partition_metadata_file_raises_corrupt_file(tmp_path: Path, content: str) -> None:
     (tmp_path / "partition.metadata").write_text(content)
 
     with pytest.raises(CorruptFile, match="its lines must be version: 0 and topic_id: ID"):
@@ -219,10 +221,10 @@ def test_malformed_partition_metadata_raises_corrupt_file(tmp_path: Path, conten
 
 
 @pytest.mark.parametrize("content", [b"0\n1\norders 0\n", b"0\n1\norders x 5\n", b"0\n2\norders 0 5\n"])
-def test_malformed_offset_checkpoint_raises_corrupt_file_with_its_path(content: bytes) -> None:
+def test_a_malformed_offset_checkpoint_raises_corrupt_file_with_its_path(content: bytes) -> None:
     with pytest.raises(CorruptFile, match="the-path"):
         parse_offsets(content, "the-path")
 
 
-def test_missing_offset_checkpoint_is_read_as_empty(tmp_path: Path) -> None:
+def test_a_missing_offset_checkpoint_is_read_as_empty(tmp_path: Path) -> None:
     assert read_offsets(DISK, f"{tmp_path}/none") == {}

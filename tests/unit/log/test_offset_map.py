@@ -18,7 +18,7 @@ def offsets(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 @given(st.lists(st.lists(st.binary(max_size=3), max_size=20), max_size=8))
-def test_the_map_holds_the_last_offset_of_each_key(rounds: list[list[bytes]]) -> None:
+def test_the_cleaners_offset_map_holds_the_last_offset_of_each_key(rounds: list[list[bytes]]) -> None:
     offset_map, offset = OffsetMap(200), 0
     expected: dict[bytes, int] = {}
     for keys in rounds:
@@ -32,7 +32,7 @@ def test_the_map_holds_the_last_offset_of_each_key(rounds: list[list[bytes]]) ->
     assert offset_map.get(hashes(asked)).tolist() == [*expected.values(), -1]
 
 
-def test_a_full_map_takes_more_offsets_of_the_keys_it_has_and_refuses_new_keys() -> None:
+def test_a_full_cleaner_offset_map_accepts_known_keys_and_refuses_new_keys() -> None:
     offset_map = OffsetMap(3)
     assert offset_map.add(hashes([b"a", b"b", b"c"]), offsets(0, 1, 2))
     assert not offset_map.add(hashes([b"d"]), offsets(3))
@@ -44,7 +44,7 @@ def test_a_full_map_takes_more_offsets_of_the_keys_it_has_and_refuses_new_keys()
     assert offset_map.utilization == pytest.approx(1.0)
 
 
-def test_keys_that_share_half_of_the_hash_are_not_taken_for_each_other() -> None:
+def test_the_cleaners_offset_map_distinguishes_keys_that_share_half_of_their_hash() -> None:
     """One of them may count as unknown, which keeps its records."""
     offset_map = OffsetMap(4)
     offset_map.add(KeyHashes(offsets(5, 5), offsets(1, 2)), offsets(10, 20))

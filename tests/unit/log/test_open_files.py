@@ -43,7 +43,7 @@ def paths(tmp_path: Path) -> list[str]:
     return [f"{tmp_path}/{number}" for number in range(9)]
 
 
-def test_least_recently_used_file_is_closed_above_the_limit(paths: list[str]) -> None:
+def test_the_least_recently_used_segment_file_is_closed_above_the_limit_of_open_files(paths: list[str]) -> None:
     disk = Scarce(4)
     files = OpenFiles(disk, most=3)
     for path in (*paths[:3], paths[0], paths[3]):
@@ -60,7 +60,7 @@ def test_least_recently_used_file_is_closed_above_the_limit(paths: list[str]) ->
     assert disk.open_now == 0
 
 
-def test_open_files_are_closed_when_descriptors_run_out(paths: list[str]) -> None:
+def test_cached_segment_files_are_closed_when_file_descriptors_run_out(paths: list[str]) -> None:
     disk = Scarce(5)
     files = OpenFiles(disk, most=100)
 
@@ -70,7 +70,7 @@ def test_open_files_are_closed_when_descriptors_run_out(paths: list[str]) -> Non
     assert len(files) <= 5
 
 
-def test_other_open_errors_are_raised(paths: list[str]) -> None:
+def test_errors_other_than_missing_file_descriptors_on_opening_a_segment_are_raised(paths: list[str]) -> None:
     files = OpenFiles(Scarce(0))
     with pytest.raises(OSError, match="Too many"):
         files.get(paths[0])

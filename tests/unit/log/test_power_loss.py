@@ -27,7 +27,7 @@ async def create(logs: LogManager) -> None:
     await logs.write_small_files()
 
 
-def test_written_topic_id_survives_power_loss() -> None:
+def test_a_topic_id_written_to_partition_metadata_survives_power_loss() -> None:
     for seed in range(60):
         node = SimulatedNode(seed)
 
@@ -45,7 +45,7 @@ def test_written_topic_id_survives_power_loss() -> None:
         assert node.run(topic_ids) == [TOPIC_ID, TOPIC_ID], seed
 
 
-def test_topic_id_survives_a_kill_right_after_the_first_append() -> None:
+def test_a_topic_id_survives_a_process_kill_right_after_the_first_append() -> None:
     """Without it, records of a deleted topic would pass for those of the next topic of this name."""
     node = SimulatedNode()
 
@@ -68,7 +68,7 @@ def test_topic_id_survives_a_kill_right_after_the_first_append() -> None:
     [None, b"", b"version: 0\ntopic_", bytes(43), b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ", b"\xff\xfe rubbish"],
     ids=["missing", "empty", "torn", "zeros", "version 1", "rubbish"],
 )
-def test_damaged_partition_metadata_is_replaced_when_the_controller_sends_the_topic_id(content: bytes | None) -> None:
+def test_a_malformed_partition_metadata_file_is_rewritten_with_the_controllers_topic_id(content: bytes | None) -> None:
     node = SimulatedNode()
 
     async def close(logs: LogManager) -> None:
@@ -94,7 +94,7 @@ def test_damaged_partition_metadata_is_replaced_when_the_controller_sends_the_to
     assert all("the controller sends the topic id again" in line["note"] for line in named)
 
 
-def test_unreadable_log_takes_only_its_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_log_takes_only_its_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     node = SimulatedNode()
 
     async def close(logs: LogManager) -> None:
@@ -156,7 +156,7 @@ def test_producer_state_survives_power_loss_after_a_clean_shutdown() -> None:
         assert node.run(known_producers) == [9], seed
 
 
-def test_created_log_directory_survives_power_loss() -> None:
+def test_the_directory_of_a_created_log_survives_power_loss() -> None:
     """Its name lies in the directory above: what was flushed into it would be gone with the name."""
     for seed in range(10):
         node = SimulatedNode(seed, "/data/logs")
@@ -173,7 +173,7 @@ def test_created_log_directory_survives_power_loss() -> None:
         assert node.disk.exists("/data/logs"), seed
 
 
-def test_synced_deletion_survives_power_loss() -> None:
+def test_a_log_deletion_that_was_fsynced_survives_power_loss() -> None:
     """Also that of a future log, which the next sync of its directory covers."""
     back = set()
     for seed in range(20):
@@ -200,7 +200,7 @@ def test_synced_deletion_survives_power_loss() -> None:
 
 
 @pytest.mark.parametrize("is_offline", [False, True], ids=["sync fails", "offline before"])
-def test_deletion_in_a_directory_that_fails_is_not_durable(is_offline: bool) -> None:
+def test_a_log_deletion_in_a_failing_log_directory_is_reported_as_not_durable(is_offline: bool) -> None:
     node = SimulatedNode(1, "/data1", "/data2")
 
     async def delete(logs: LogManager) -> None:

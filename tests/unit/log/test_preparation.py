@@ -53,13 +53,13 @@ def with_payload(codec: Codec, count: int, payload: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_valid_batch_is_returned_unchanged(codec: Codec) -> None:
+def test_validation_returns_a_valid_batch_unchanged(codec: Codec) -> None:
     batch = build_batch(KEYED, codec)
 
     assert prepared(batch) is batch
 
 
-def test_preparation_and_its_results_can_be_pickled() -> None:
+def test_a_batch_validation_job_and_its_result_can_be_pickled() -> None:
     asked = preparation_of(build_batch([NewRecord(b"no key")]))
 
     again = pickle.loads(pickle.dumps(asked))
@@ -70,7 +70,7 @@ def test_preparation_and_its_results_can_be_pickled() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("size", [10, 300_000, 2_000_000])
-def test_records_larger_than_the_read_window_are_validated_too(codec: Codec, size: int) -> None:
+def test_records_larger_than_the_read_window_of_the_validation_are_validated(codec: Codec, size: int) -> None:
     headers = [("name", b"value"), ("null", None), ("large", bytes(size))]
     content = [
         NewRecord(bytes(size), b"key", NOW_MS, headers),
@@ -83,7 +83,7 @@ def test_records_larger_than_the_read_window_are_validated_too(codec: Codec, siz
     assert [error.batch_index for error in result.record_errors] == [2]
 
 
-def test_record_errors_are_bounded_and_the_message_has_their_number() -> None:
+def test_the_listed_record_errors_of_a_batch_are_bounded_and_the_message_counts_all() -> None:
     result = refused(build_batch([NewRecord(b"no key")] * 3000, Codec.ZSTD))
 
     assert len(result.record_errors) == MAX_RECORD_ERRORS
@@ -92,7 +92,7 @@ def test_record_errors_are_bounded_and_the_message_has_their_number() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("count", [499, 501, 100_000])
-def test_batch_with_a_wrong_record_count_gets_invalid_record(codec: Codec, count: int) -> None:
+def test_a_batch_with_a_wrong_record_count_gets_invalid_record(codec: Codec, count: int) -> None:
     result = refused(with_payload(codec, count, build_batch(KEYED)[61:]))
 
     assert result.code is ErrorCode.INVALID_RECORD
@@ -112,7 +112,7 @@ MALFORMED: dict[str, bytes] = {
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 @pytest.mark.parametrize("payload", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_record_gets_invalid_record(codec: Codec, payload: bytes) -> None:
+def test_a_batch_with_a_malformed_record_gets_invalid_record(codec: Codec, payload: bytes) -> None:
     first = bytearray()
     append_record(first, NewRecord(b"v", b"k", NOW_MS), 0, NOW_MS)
 
@@ -124,7 +124,7 @@ def test_malformed_record_gets_invalid_record(codec: Codec, payload: bytes) -> N
 
 @pytest.mark.parametrize("cut", [1, 100, 5000])
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_truncated_compressed_data_gets_invalid_record(codec: Codec, cut: int) -> None:
+def test_a_batch_with_truncated_compressed_data_gets_invalid_record(codec: Codec, cut: int) -> None:
     whole = build_batch([NewRecord(struct.pack(">q", n * n * n), b"k", NOW_MS) for n in range(20_000)], codec)
 
     result = refused(sealed_batch(header_at(whole), whole[61:-cut]))
@@ -133,7 +133,7 @@ def test_truncated_compressed_data_gets_invalid_record(codec: Codec, cut: int) -
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_max_timestamp_of_the_header_is_corrected_from_the_records(codec: Codec) -> None:
+def test_validation_corrects_the_max_timestamp_of_a_batch_header_from_its_records(codec: Codec) -> None:
     batch = build_batch(KEYED, codec)
     lying = sealed_batch(header_at(batch)._replace(max_timestamp=5), batch[61:])
 
@@ -148,7 +148,7 @@ def with_deltas(codec: Codec, deltas: list[int]) -> bytes:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_compressed_batch_with_offset_gaps_gets_invalid_record(codec: Codec) -> None:
+def test_a_compressed_batch_with_offset_gaps_gets_invalid_record(codec: Codec) -> None:
     """Apache Kafka 3.9.1 means to number them anew, and answers UNKNOWN_SERVER_ERROR."""
     result = refused(with_deltas(codec, [0, 500, 7]))
 
@@ -156,7 +156,7 @@ def test_compressed_batch_with_offset_gaps_gets_invalid_record(codec: Codec) -> 
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_recompressed_records_get_consecutive_offset_deltas(codec: Codec) -> None:
+def test_records_of_a_recompressed_batch_get_consecutive_offset_deltas(codec: Codec) -> None:
     result = prepared(with_deltas(codec, [0, 500, 7]), compression_type="gzip")
 
     assert [(r.offset, r.value, r.headers) for r in read(result)] == [
@@ -164,13 +164,13 @@ def test_recompressed_records_get_consecutive_offset_deltas(codec: Codec) -> Non
     ]
 
 
-def test_uncompressed_batch_with_offset_gaps_is_accepted_unchanged() -> None:
+def test_an_uncompressed_batch_with_offset_gaps_is_accepted_unchanged() -> None:
     batch = with_deltas(Codec.NONE, [0, 500, 7])
 
     assert prepared(batch) is batch
 
 
-def test_recompressed_batch_above_max_message_bytes_gets_message_too_large() -> None:
+def test_a_batch_above_max_message_bytes_after_recompression_gets_message_too_large() -> None:
     batch = build_batch([NewRecord(bytes(50_000), b"k", NOW_MS)], Codec.ZSTD)
 
     result = refused(batch, compression_type="uncompressed", max_message_bytes="10000")
@@ -178,7 +178,7 @@ def test_recompressed_batch_above_max_message_bytes_gets_message_too_large() -> 
     assert result.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_records_that_decompress_above_the_limit_get_invalid_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_decompresses_above_the_size_limit_gets_invalid_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "MAX_DECOMPRESSED_BYTES", 1_000_000)
 
     result = refused(build_batch([NewRecord(bytes(1_000_001), b"k", NOW_MS)], Codec.ZSTD))
@@ -189,7 +189,7 @@ def test_records_that_decompress_above_the_limit_get_invalid_record(monkeypatch:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
 @pytest.mark.parametrize("target", ["producer", "gzip", "zstd"])
-def test_memory_does_not_grow_with_the_decompressed_size(codec: Codec, target: str) -> None:
+def test_memory_of_batch_validation_does_not_grow_with_the_decompressed_size(codec: Codec, target: str) -> None:
     batch = build_batch([NewRecord(bytes(30_000_000), b"k", NOW_MS)], codec)
 
     tracemalloc.start()

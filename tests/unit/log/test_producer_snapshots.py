@@ -9,7 +9,7 @@ from klamm.log.snapshots import parse_snapshot, snapshot_bytes
 from klamm.wire.records import header_at
 
 
-def test_producer_snapshot_has_kafkas_layout() -> None:
+def test_a_producer_state_snapshot_has_kafkas_layout() -> None:
     producers = Producers()
     producers.on_batch_written(header_at(batch("a", "b", producer=(5, 2, 40))), 10, 99)
 
@@ -25,7 +25,7 @@ def test_producer_snapshot_has_kafkas_layout() -> None:
 
 
 @pytest.mark.parametrize("cut", range(56))
-def test_torn_producer_snapshot_raises_corrupt_file(cut: int) -> None:
+def test_an_incomplete_producer_state_snapshot_raises_corrupt_file(cut: int) -> None:
     producers = Producers()
     producers.on_batch_written(header_at(batch("a", producer=(5, 2, 40))), 10, 99)
     content = snapshot_bytes(producers.by_id)
@@ -35,7 +35,7 @@ def test_torn_producer_snapshot_raises_corrupt_file(cut: int) -> None:
         parse_snapshot(content[:cut], "x")
 
 
-def test_producer_snapshot_of_another_version_raises_corrupt_file() -> None:
+def test_a_producer_state_snapshot_of_another_version_raises_corrupt_file() -> None:
     with pytest.raises(CorruptFile, match="version 2"):
         parse_snapshot(b"\0\2" + bytes(8), "x")
     with pytest.raises(CorruptFile, match="CRC"):

@@ -13,7 +13,9 @@ from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode
 
 
-def test_duplicates_of_the_last_five_batches_are_recognized_and_older_ones_refused(orders: Partition) -> None:
+def test_duplicates_of_a_producers_last_five_batches_are_recognized_and_older_duplicates_refused(
+    orders: Partition,
+) -> None:
     log = orders.open()
     offsets = [send(log, number) for number in range(6)]
 
@@ -22,7 +24,7 @@ def test_duplicates_of_the_last_five_batches_are_recognized_and_older_ones_refus
     assert log.end_offset == 6
 
 
-def test_duplicate_is_recognized_after_a_segment_roll(orders: Partition) -> None:
+def test_a_duplicate_batch_is_recognized_after_a_segment_roll(orders: Partition) -> None:
     log = orders.open()
     send(log, 0)
     log.roll()
@@ -31,14 +33,14 @@ def test_duplicate_is_recognized_after_a_segment_roll(orders: Partition) -> None
     assert log.end_offset == 1
 
 
-def test_batch_that_overlaps_earlier_sequences_gets_out_of_order_sequence_number(orders: Partition) -> None:
+def test_a_batch_that_overlaps_earlier_sequences_gets_out_of_order_sequence_number(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, "a", "b")
 
     assert refusal(log, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_older_producer_epoch_is_fenced_and_a_newer_one_must_start_at_sequence_0(orders: Partition) -> None:
+def test_an_older_producer_epoch_is_fenced_and_a_newer_epoch_must_start_at_sequence_0(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, epoch=3)
 
@@ -48,7 +50,7 @@ def test_older_producer_epoch_is_fenced_and_a_newer_one_must_start_at_sequence_0
     assert refusal(log, 1, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_newer_producer_epoch_starts_a_new_duplicate_history(orders: Partition) -> None:
+def test_a_newer_producer_epoch_starts_a_new_duplicate_history(orders: Partition) -> None:
     log = orders.open()
     for sequence in (0, 1):
         send(log, sequence)
@@ -58,11 +60,11 @@ def test_newer_producer_epoch_starts_a_new_duplicate_history(orders: Partition) 
     assert send(log, 1, epoch=1) == 3
 
 
-def test_unknown_producer_may_start_at_any_sequence(orders: Partition) -> None:
+def test_an_unknown_producer_id_may_start_at_any_sequence(orders: Partition) -> None:
     assert send(orders.open(), 17) == 0
 
 
-def test_producer_sequences_wrap_to_0_between_batches(orders: Partition) -> None:
+def test_producer_sequence_numbers_wrap_to_0_between_batches(orders: Partition) -> None:
     log = orders.open()
     send(log, MAX_SEQUENCE - 1, "a", "b")
 
@@ -71,7 +73,7 @@ def test_producer_sequences_wrap_to_0_between_batches(orders: Partition) -> None
     assert send(log, 1) == 3
 
 
-def test_producer_sequences_wrap_to_0_inside_a_batch(orders: Partition) -> None:
+def test_producer_sequence_numbers_wrap_to_0_inside_a_batch(orders: Partition) -> None:
     log = orders.open()
     send(log, MAX_SEQUENCE, "a", "b", "c")
 
@@ -79,7 +81,7 @@ def test_producer_sequences_wrap_to_0_inside_a_batch(orders: Partition) -> None:
     assert send(log, 2) == 3
 
 
-def test_coordinator_appends_are_not_checked_for_sequences(orders: Partition) -> None:
+def test_batches_appended_by_coordinators_are_not_checked_for_sequences(orders: Partition) -> None:
     log = orders.open()
     content = batch("a", producer=(PID, 0, 5))
 
@@ -89,7 +91,7 @@ def test_coordinator_appends_are_not_checked_for_sequences(orders: Partition) ->
     assert log.end_offset == 2
 
 
-def test_follower_appends_duplicate_batches_of_the_leader(orders: Partition) -> None:
+def test_a_follower_appends_duplicate_batches_of_the_leader(orders: Partition) -> None:
     log = orders.open()
     for offset in (0, 1):
         log.append_as_follower(batch("a", producer=(PID, 0, 0), base_offset=offset))
@@ -97,7 +99,7 @@ def test_follower_appends_duplicate_batches_of_the_leader(orders: Partition) -> 
     assert (log.end_offset, log.producers.by_id[PID].last_offset) == (2, 1)
 
 
-def test_only_the_last_batch_of_a_producer_is_recognized_after_a_restart(orders: Partition) -> None:
+def test_only_a_duplicate_of_a_producers_last_batch_is_recognized_after_a_restart(orders: Partition) -> None:
     log = orders.open()
     for number in range(3):
         send(log, number)
@@ -111,7 +113,7 @@ def test_only_the_last_batch_of_a_producer_is_recognized_after_a_restart(orders:
 
 
 @pytest.mark.parametrize("roll_at", [None, 2, 4, 7])
-def test_truncation_restores_the_producer_state_at_its_offset(orders: Partition, roll_at: int | None) -> None:
+def test_a_log_truncation_restores_the_producer_state_at_its_offset(orders: Partition, roll_at: int | None) -> None:
     log = orders.open()
     for number in range(8):
         if number == roll_at:
@@ -126,7 +128,7 @@ def test_truncation_restores_the_producer_state_at_its_offset(orders: Partition,
     assert values_of(log) == ["v"] * 5 + ["again"]
 
 
-def test_truncation_that_removes_a_snapshot_keeps_earlier_producers(orders: Partition) -> None:
+def test_a_log_truncation_that_removes_a_snapshot_keeps_earlier_producers(orders: Partition) -> None:
     log = orders.open()
     send(log, 0)
     for _ in range(3):
@@ -141,7 +143,7 @@ def test_truncation_that_removes_a_snapshot_keeps_earlier_producers(orders: Part
     assert back.end_offset == 3
 
 
-def test_full_truncation_removes_all_producers(orders: Partition) -> None:
+def test_a_full_log_truncation_removes_all_producer_state(orders: Partition) -> None:
     log = orders.open()
     send(log, 0)
     log.roll()
@@ -152,7 +154,7 @@ def test_full_truncation_removes_all_producers(orders: Partition) -> None:
     assert send(log, 33) == 10
 
 
-def test_idle_producers_expire(orders: Partition) -> None:
+def test_idle_producer_ids_expire(orders: Partition) -> None:
     log = orders.open()
     send(log, 0)
 
@@ -161,7 +163,7 @@ def test_idle_producers_expire(orders: Partition) -> None:
     assert send(log, 40) == 1
 
 
-async def test_truncation_replays_many_batches_in_a_thread_and_refuses_appends_meanwhile(orders: Partition) -> None:
+async def test_a_log_refuses_appends_while_a_truncation_rebuilds_producer_state_in_a_thread(orders: Partition) -> None:
     log = orders.open()
     for number in range(3000):
         send(log, number)
@@ -181,7 +183,7 @@ async def test_truncation_replays_many_batches_in_a_thread_and_refuses_appends_m
     assert send(log, 2400) == 2400
 
 
-async def test_log_closed_during_a_replay_writes_complete_producer_state(orders: Partition) -> None:
+async def test_a_log_closed_while_producer_state_is_rebuilt_writes_the_complete_state(orders: Partition) -> None:
     log = orders.open()
     for number in range(3000):
         send(log, number)

@@ -37,7 +37,7 @@ def checkpoint(log: Log, *entries: tuple[int, int]) -> None:
         ((4, 4, 4), [(4, 0)], ((4, 0),)),
     ],
 )
-def test_epochs_that_contradict_recovered_batches_are_replaced(
+def test_checkpointed_leader_epochs_that_contradict_recovered_batches_are_replaced(
     orders: Partition, epochs: tuple[int, ...], stored: list[tuple[int, int]], expected: tuple[tuple[int, int], ...]
 ) -> None:
     """A follower that keeps an epoch of the checkpoint alone does not truncate what its leader does not have."""
@@ -50,7 +50,7 @@ def test_epochs_that_contradict_recovered_batches_are_replaced(
     assert back.has_changed_small_files == (tuple(stored) != expected)
 
 
-def test_unflushed_batch_with_a_lower_leader_epoch_ends_the_log(orders: Partition) -> None:
+def test_log_recovery_truncates_at_an_unflushed_batch_with_a_lower_leader_epoch(orders: Partition) -> None:
     """A power loss kept a batch of the new leader and undid the truncation before it."""
     log = written(orders, 4, 5, 5)
     name = log.segments.active.log_path
@@ -66,7 +66,7 @@ def test_unflushed_batch_with_a_lower_leader_epoch_ends_the_log(orders: Partitio
     assert "the batch has the leader epoch 4, but the batch before has 5" in back.notes[0]
 
 
-def test_flushed_batch_with_a_lower_leader_epoch_stays(orders: Partition) -> None:
+def test_log_recovery_keeps_a_flushed_batch_with_a_lower_leader_epoch(orders: Partition) -> None:
     log = written(orders, 4, 5, 5)
     name = log.segments.active.log_path
     content = bytearray(Path(name).read_bytes())

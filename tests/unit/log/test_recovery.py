@@ -27,7 +27,7 @@ def files_of(log: Log) -> list[Path]:
     return sorted(Path(log.directory).iterdir())
 
 
-def test_log_torn_at_any_byte_returns_only_complete_batches(world: World, tmp_path: Path) -> None:
+def test_a_log_cut_off_at_any_byte_returns_only_complete_batches_after_recovery(world: World, tmp_path: Path) -> None:
     whole = Partition(world, f"{tmp_path}/whole")
     log = whole.open(segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
     written = fill(log)
@@ -51,7 +51,9 @@ def test_log_torn_at_any_byte_returns_only_complete_batches(world: World, tmp_pa
 
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xff", b"A"])
-def test_batch_with_any_changed_byte_is_never_returned(world: World, tmp_path: Path, filler: bytes) -> None:
+def test_a_batch_with_any_changed_byte_is_never_returned_after_recovery(
+    world: World, tmp_path: Path, filler: bytes
+) -> None:
     whole = Partition(world, f"{tmp_path}/whole")
     log = whole.open()
     written = fill(log, 3)
@@ -77,7 +79,7 @@ def _only_offsets_moved(log: Log, written: list[str]) -> bool:
     return values_of(log) == written and [h.base_offset for h in headers_of(log)] != [0, 1, 2]
 
 
-def test_segments_after_a_damaged_unflushed_batch_are_removed(orders: Partition) -> None:
+def test_log_recovery_removes_segments_after_a_corrupt_unflushed_batch(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     written = fill(log)
     log.flush_now()
@@ -97,7 +99,7 @@ def test_segments_after_a_damaged_unflushed_batch_are_removed(orders: Partition)
     assert back.epochs.entries == tuple(e for e in log.epochs.entries if e.start_offset < back.end_offset)
 
 
-def test_zeros_after_the_last_batch_are_truncated(orders: Partition) -> None:
+def test_log_recovery_truncates_zero_bytes_after_the_last_batch(orders: Partition) -> None:
     log = orders.open()
     written = fill(log, 5)
     log.close()
@@ -109,7 +111,7 @@ def test_zeros_after_the_last_batch_are_truncated(orders: Partition) -> None:
 
 @pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
 @pytest.mark.parametrize("damage", ["missing", "short", "zeros", "rubbish"])
-def test_damaged_offset_or_time_index_is_rebuilt_at_startup(orders: Partition, suffix: str, damage: str) -> None:
+def test_a_corrupt_offset_or_time_index_is_rebuilt_at_startup(orders: Partition, suffix: str, damage: str) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
     written = fill(log)
     log.close()
@@ -128,7 +130,7 @@ def test_damaged_offset_or_time_index_is_rebuilt_at_startup(orders: Partition, s
     assert path.read_bytes() == good
 
 
-def test_start_after_a_clean_shutdown_reads_no_batches(orders: Partition) -> None:
+def test_a_start_after_a_clean_shutdown_reads_no_batches(orders: Partition) -> None:
     log = orders.open()
     fill(log, 4)
     log.close()
@@ -140,7 +142,7 @@ def test_start_after_a_clean_shutdown_reads_no_batches(orders: Partition) -> Non
     assert orders.open().end_offset == 0
 
 
-def test_torn_bytes_at_the_log_end_are_truncated_after_a_clean_shutdown(orders: Partition) -> None:
+def test_an_incomplete_batch_at_the_log_end_is_truncated_after_a_clean_shutdown(orders: Partition) -> None:
     log = orders.open()
     written = fill(log, 4)
     log.close()
@@ -153,7 +155,7 @@ def test_torn_bytes_at_the_log_end_are_truncated_after_a_clean_shutdown(orders: 
     assert values_of(back) == [*written, "after"]
 
 
-def test_segments_below_the_recovery_point_are_not_recovered(orders: Partition) -> None:
+def test_log_recovery_skips_segments_below_the_recovery_point(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     log.close()
@@ -167,7 +169,9 @@ def test_segments_below_the_recovery_point_are_not_recovered(orders: Partition) 
     assert trusted.end_offset == log.end_offset
 
 
-def test_leftover_files_of_deletion_compaction_and_checkpoints_are_removed(orders: Partition) -> None:
+def test_files_left_by_interrupted_deletion_compaction_and_checkpoints_are_removed_at_startup(
+    orders: Partition,
+) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     written = fill(log)
     log.close()
@@ -190,7 +194,7 @@ def test_leftover_files_of_deletion_compaction_and_checkpoints_are_removed(order
     assert not any(p.suffix in {".deleted", ".cleaned", ".swap", ".tmp"} for p in directory.iterdir())
 
 
-def test_swap_file_of_a_finished_compaction_replaces_its_segments(orders: Partition) -> None:
+def test_the_swap_file_of_a_finished_compaction_replaces_its_segments_at_startup(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     written = fill(log)
     log.close()
@@ -205,7 +209,7 @@ def test_swap_file_of_a_finished_compaction_replaces_its_segments(orders: Partit
     assert len(back.segments) == len(log.segments) - 1
 
 
-def test_log_that_ends_below_its_checkpointed_start_is_emptied_at_that_start(orders: Partition) -> None:
+def test_a_log_that_ends_below_its_checkpointed_start_is_emptied_at_that_offset(orders: Partition) -> None:
     log = orders.open()
     fill(log, 4)
     log.close()
@@ -216,7 +220,7 @@ def test_log_that_ends_below_its_checkpointed_start_is_emptied_at_that_start(ord
     assert back.append_as_leader(batch("a"), 3).first_offset == 40
 
 
-def test_checkpointed_log_start_above_a_clean_log_end_is_ignored(orders: Partition) -> None:
+def test_a_checkpointed_log_start_above_the_end_of_a_cleanly_closed_log_is_ignored(orders: Partition) -> None:
     log = orders.open()
     written = fill(log, 4)
     log.close()
@@ -227,7 +231,7 @@ def test_checkpointed_log_start_above_a_clean_log_end_is_ignored(orders: Partiti
     assert "ignored the checkpointed log start offset 40" in back.notes[0]
 
 
-def test_missing_leader_epochs_are_rebuilt_from_the_batches(orders: Partition) -> None:
+def test_log_recovery_rebuilds_missing_leader_epochs_from_the_batches(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     assert not Path(log.directory, "leader-epoch-checkpoint").exists()
@@ -238,7 +242,7 @@ def test_missing_leader_epochs_are_rebuilt_from_the_batches(orders: Partition) -
     assert back.has_changed_small_files
 
 
-def test_producer_state_is_restored_after_a_crash(orders: Partition) -> None:
+def test_log_recovery_restores_producer_state_after_a_crash(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     log.flush_now()
@@ -252,7 +256,7 @@ def test_producer_state_is_restored_after_a_crash(orders: Partition) -> None:
     assert clean.append_as_leader(batch("next", producer=(9, 0, 12)), 3).first_offset == 24
 
 
-def test_producer_snapshots_above_the_log_end_are_removed(orders: Partition) -> None:
+def test_log_recovery_removes_producer_snapshots_above_the_log_end(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     log.close()
@@ -268,7 +272,7 @@ def test_producer_snapshots_above_the_log_end_are_removed(orders: Partition) -> 
     assert back.producers.by_id[9].last_offset < base
 
 
-def test_torn_producer_snapshot_is_replaced_by_replaying_batches(orders: Partition) -> None:
+def test_log_recovery_replaces_an_incomplete_producer_snapshot_by_replaying_batches(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     log.close()
@@ -280,7 +284,9 @@ def test_torn_producer_snapshot_is_replaced_by_replaying_batches(orders: Partiti
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n7\n", b"rubbish"])
-def test_damaged_leader_epoch_checkpoint_is_rebuilt_from_the_batches(orders: Partition, content: bytes) -> None:
+def test_log_recovery_rebuilds_a_malformed_leader_epoch_checkpoint_from_the_batches(
+    orders: Partition, content: bytes
+) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     written = fill(log)
     log.close()
@@ -293,7 +299,7 @@ def test_damaged_leader_epoch_checkpoint_is_rebuilt_from_the_batches(orders: Par
     assert "leader epochs" in back.notes[0]
 
 
-def test_empty_partition_metadata_gives_no_topic_id(orders: Partition) -> None:
+def test_an_empty_partition_metadata_file_gives_no_topic_id(orders: Partition) -> None:
     orders.open().close()
     Path(orders.directory, "partition.metadata").write_bytes(b"")
 
@@ -334,7 +340,7 @@ def undamaged_values(log: Log, damaged: int) -> list[str]:
 
 @pytest.mark.parametrize("damaged_file", [INDEX, TIME_INDEX, "leader-epoch-checkpoint"])
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_flipped_bit_below_the_recovery_point_loses_no_other_batch(
+def test_a_flipped_bit_below_the_recovery_point_loses_no_other_batch(
     orders: Partition, damaged_file: str, is_clean: bool
 ) -> None:
     """One file that has to be rebuilt and one flipped bit, in the same segment or in another."""
@@ -355,7 +361,7 @@ def test_flipped_bit_below_the_recovery_point_loses_no_other_batch(
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_unparsable_bytes_truncate_only_their_own_flushed_segment(orders: Partition, is_clean: bool) -> None:
+def test_unparsable_bytes_in_a_flushed_segment_truncate_only_that_segment(orders: Partition, is_clean: bool) -> None:
     log = many_segments(orders)
     fifth = log.segments.from_slot(5)[0]
     Path(fifth.path(INDEX)).unlink()
@@ -369,7 +375,7 @@ def test_unparsable_bytes_truncate_only_their_own_flushed_segment(orders: Partit
     assert any(f"truncated {fifth.log_path}" in note for note in back.notes)
 
 
-def test_unflushed_segment_that_lost_all_its_batches_ends_the_log(orders: Partition) -> None:
+def test_log_recovery_truncates_the_log_at_an_unflushed_segment_without_batches(orders: Partition) -> None:
     """A power loss may keep the file and none of its bytes: a log that goes on behind it has a gap."""
     log = many_segments(orders)
     fifth, ninth = log.segments.from_slot(5)[0], log.segments.from_slot(9)[0]
@@ -381,7 +387,7 @@ def test_unflushed_segment_that_lost_all_its_batches_ends_the_log(orders: Partit
     assert not Path(ninth.log_path).exists()
 
 
-def test_empty_segment_of_a_compacted_log_ends_nothing(orders: Partition) -> None:
+def test_log_recovery_keeps_segments_after_an_empty_segment_of_a_compacted_log(orders: Partition) -> None:
     log = many_segments(orders)
     fifth = log.segments.from_slot(5)[0]
     Path(fifth.log_path).write_bytes(b"")
@@ -391,7 +397,7 @@ def test_empty_segment_of_a_compacted_log_ends_nothing(orders: Partition) -> Non
     assert back.end_offset == log.end_offset
 
 
-def test_first_damaged_batch_after_the_recovery_point_ends_the_log(orders: Partition) -> None:
+def test_log_recovery_truncates_the_log_at_the_first_corrupt_batch_after_the_recovery_point(orders: Partition) -> None:
     log = many_segments(orders)
     fifth, seventh = log.segments.from_slot(5)[0], log.segments.from_slot(7)[0]
     flip(fifth.log_path, 70)
@@ -402,7 +408,7 @@ def test_first_damaged_batch_after_the_recovery_point_ends_the_log(orders: Parti
     assert back.end_offset == seventh.base_offset, "the damage below the recovery point ends nothing"
 
 
-def test_damaged_last_batch_is_truncated_even_if_it_was_flushed(orders: Partition) -> None:
+def test_log_recovery_truncates_a_corrupt_last_batch_even_if_flushed(orders: Partition) -> None:
     """Where the log ends is not known from it; the replica copies it from the leader."""
     log = many_segments(orders)
     active = log.segments.active
@@ -417,7 +423,9 @@ def test_damaged_last_batch_is_truncated_even_if_it_was_flushed(orders: Partitio
 
 @pytest.mark.parametrize("entry", range(6))
 @pytest.mark.parametrize("byte", range(8))
-def test_a_flipped_bit_in_an_offset_index_skips_no_record(orders: Partition, entry: int, byte: int) -> None:
+def test_a_flipped_bit_in_an_offset_index_makes_readers_skip_no_record(
+    orders: Partition, entry: int, byte: int
+) -> None:
     log = orders.open(index_interval_bytes=1)
     written = fill(log)
     log.close()
@@ -432,7 +440,7 @@ def test_a_flipped_bit_in_an_offset_index_skips_no_record(orders: Partition, ent
 
 
 @pytest.mark.parametrize(("suffix", "size"), [(INDEX, 8), (TIME_INDEX, 12)])
-def test_a_flipped_bit_in_the_last_entry_of_an_index_does_not_stop_appends(
+def test_a_flipped_bit_in_an_offset_indexs_last_entry_does_not_stop_appends(
     orders: Partition, suffix: str, size: int
 ) -> None:
     log = orders.open(index_interval_bytes=1)

@@ -15,7 +15,7 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_segment_rolls_at_segment_bytes(orders: Partition) -> None:
+def test_a_log_segment_rolls_at_segment_bytes(orders: Partition) -> None:
     size = len(batch("a"))
     log = orders.open(segment_bytes=3 * size)
 
@@ -25,7 +25,7 @@ def test_segment_rolls_at_segment_bytes(orders: Partition) -> None:
     assert bases(log) == [0, 3, 6]
 
 
-def test_segment_rolls_by_record_timestamps_not_the_clock(orders: Partition, clock: ManualClock) -> None:
+def test_a_log_segment_rolls_by_record_timestamps_and_not_by_the_clock(orders: Partition, clock: ManualClock) -> None:
     log = orders.open(segment_ms=HOUR_MS)
     log.append_as_leader(batch("a"), 0)
     clock.ms += 10 * HOUR_MS
@@ -37,7 +37,7 @@ def test_segment_rolls_by_record_timestamps_not_the_clock(orders: Partition, clo
     assert bases(log) == [0, 2]
 
 
-def test_segment_without_record_timestamps_rolls_by_the_clock(orders: Partition, clock: ManualClock) -> None:
+def test_a_log_segment_without_record_timestamps_rolls_by_the_clock(orders: Partition, clock: ManualClock) -> None:
     log = orders.open(segment_ms=HOUR_MS)
     log.append_as_leader(batch("a", timestamp=-1), 0)
     clock.ms += HOUR_MS
@@ -48,13 +48,13 @@ def test_segment_without_record_timestamps_rolls_by_the_clock(orders: Partition,
     assert bases(log) == [0, 2]
 
 
-def test_segment_jitter_shortens_the_roll_time(orders: Partition) -> None:
+def test_segment_jitter_ms_shortens_the_roll_time_of_segments(orders: Partition) -> None:
     log = orders.open(segment_ms=HOUR_MS, segment_jitter_ms=HOUR_MS * 5)
 
     assert 0 <= log.segments.active.roll_jitter_ms < HOUR_MS
 
 
-def test_segment_age_is_restored_after_a_restart(orders: Partition) -> None:
+def test_the_age_of_a_log_segment_is_restored_after_a_restart(orders: Partition) -> None:
     log = orders.open(segment_ms=HOUR_MS)
     log.append_as_leader(batch("a"), 0)
     log.close()
@@ -65,7 +65,7 @@ def test_segment_age_is_restored_after_a_restart(orders: Partition) -> None:
     assert bases(back) == [0, 1]
 
 
-def test_segment_rolls_when_its_index_is_full(orders: Partition) -> None:
+def test_a_log_segment_rolls_when_its_index_is_full(orders: Partition) -> None:
     log = orders.open(segment_index_bytes=40, index_interval_bytes=0)
 
     for _ in range(14):
@@ -74,7 +74,7 @@ def test_segment_rolls_when_its_index_is_full(orders: Partition) -> None:
     assert bases(log) == [0, 6, 12]
 
 
-def test_segment_rolls_when_a_relative_offset_exceeds_32_bits(orders: Partition) -> None:
+def test_a_log_segment_rolls_when_a_relative_offset_exceeds_32_bits(orders: Partition) -> None:
     log = orders.open()
     log.append_as_follower(batch("a", base_offset=0))
     log.append_as_follower(batch("b", base_offset=2**31 - 1))
@@ -84,7 +84,7 @@ def test_segment_rolls_when_a_relative_offset_exceeds_32_bits(orders: Partition)
     assert values_of(log) == ["a", "b", "c"]
 
 
-def test_empty_active_segment_is_reset_instead_of_rolled(orders: Partition) -> None:
+def test_an_empty_active_segment_is_reset_instead_of_rolled(orders: Partition) -> None:
     log = orders.open(segment_index_bytes=4)
 
     log.append_as_leader(batch("a"), 0)
@@ -93,7 +93,7 @@ def test_empty_active_segment_is_reset_instead_of_rolled(orders: Partition) -> N
     assert (bases(log), values_of(log)) == ([0, 1], ["a", "b"])
 
 
-def test_roll_without_records_creates_no_segment(orders: Partition) -> None:
+def test_rolling_a_log_without_records_creates_no_segment(orders: Partition) -> None:
     log = orders.open()
     log.roll()
     log.append_as_leader(batch("a"), 0)
@@ -132,17 +132,17 @@ CASES = {
 
 
 @pytest.mark.parametrize(("given", "expected"), CASES.values(), ids=CASES)
-def test_retention_deletes_the_expired_prefix_of_segments(given: dict[str, int], expected: int) -> None:
+def test_log_retention_deletes_the_oldest_expired_segments(given: dict[str, int], expected: int) -> None:
     assert expired_segment_count(SEGMENTS, END, limits(**given)) == expected
 
 
-def test_retention_stops_at_the_first_segment_that_is_not_expired() -> None:
+def test_log_retention_stops_at_the_first_segment_that_is_not_expired() -> None:
     mixed = [SegmentFacts(0, 50, 2000), SegmentFacts(10, 50, 1)]
 
     assert expired_segment_count(mixed, 20, limits(retention_ms=10)) == 0
 
 
-def test_retention_keeps_an_empty_active_segment() -> None:
+def test_log_retention_keeps_an_empty_active_segment() -> None:
     assert expired_segment_count([SegmentFacts(0, 50, 1), SegmentFacts(10, 0, -1)], 10, limits(retention_ms=10)) == 1
 
 
@@ -154,7 +154,9 @@ def filled(orders: Partition, **configs: object) -> Log:
     return log
 
 
-def test_retention_of_all_segments_leaves_an_empty_log_at_the_same_end(orders: Partition, clock: ManualClock) -> None:
+def test_log_retention_of_all_segments_leaves_an_empty_log_at_the_same_end_offset(
+    orders: Partition, clock: ManualClock
+) -> None:
     log = filled(orders, retention_ms=HOUR_MS)
     clock.ms += 2 * HOUR_MS
 
@@ -167,7 +169,7 @@ def test_retention_of_all_segments_leaves_an_empty_log_at_the_same_end(orders: P
     assert values_of(log) == ["5"]
 
 
-def test_retention_advances_the_log_start_and_the_leader_epochs(orders: Partition) -> None:
+def test_log_retention_advances_the_log_start_offset_and_removes_old_leader_epochs(orders: Partition) -> None:
     log = filled(orders, retention_bytes=3 * len(batch("0")))
 
     assert log.delete_old_segments() == 2
@@ -176,7 +178,9 @@ def test_retention_advances_the_log_start_and_the_leader_epochs(orders: Partitio
     assert log.epochs.entries == ((2, 2), (3, 3), (4, 4))
 
 
-def test_compacted_log_deletes_only_segments_below_the_log_start(orders: Partition, clock: ManualClock) -> None:
+def test_retention_of_a_compacted_log_deletes_only_segments_below_the_log_start(
+    orders: Partition, clock: ManualClock
+) -> None:
     log = orders.open(segment_bytes=len(batch("0", key=b"k")), cleanup_policy="compact", retention_ms=1)
     for _ in range(3):
         log.append_as_leader(batch("0", key=b"k"), 0)
@@ -188,7 +192,9 @@ def test_compacted_log_deletes_only_segments_below_the_log_start(orders: Partiti
     assert log.delete_old_segments() == 2
 
 
-def test_records_without_timestamp_expire_by_the_file_modification_time(orders: Partition, clock: ManualClock) -> None:
+def test_segments_without_record_timestamps_expire_by_file_modification_time(
+    orders: Partition, clock: ManualClock
+) -> None:
     log = orders.open(retention_ms=HOUR_MS)
     log.append_as_leader(batch("a", timestamp=-1), 0)
     log.update_high_watermark(1)
@@ -199,7 +205,7 @@ def test_records_without_timestamp_expire_by_the_file_modification_time(orders: 
     assert log.delete_old_segments() == 1
 
 
-def test_config_update_applies_to_the_next_retention_run(orders: Partition, clock: ManualClock) -> None:
+def test_a_topic_config_update_applies_to_the_next_log_retention_run(orders: Partition, clock: ManualClock) -> None:
     log = filled(orders)
     clock.ms += 2 * HOUR_MS
     assert log.delete_old_segments() == 0
@@ -209,7 +215,7 @@ def test_config_update_applies_to_the_next_retention_run(orders: Partition, cloc
     assert log.delete_old_segments() == 5
 
 
-def test_log_start_change_calls_its_listener_once(orders: Partition, clock: ManualClock) -> None:
+def test_a_change_of_the_log_start_offset_calls_its_listener_once(orders: Partition, clock: ManualClock) -> None:
     log = orders.open(segment_bytes=len(batch("0")), retention_ms=1000)
     starts: list[int] = []
     log.on_start_moved = lambda: starts.append(log.start_offset)

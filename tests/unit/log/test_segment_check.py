@@ -61,7 +61,7 @@ def stored() -> StoredSegment:
 
 
 @pytest.mark.parametrize("step", [1, 100, 1 << 20])
-def test_an_intact_segment_has_no_damage(stored: StoredSegment, step: int) -> None:
+def test_checking_an_intact_segment_finds_no_damage(stored: StoredSegment, step: int) -> None:
     assert stored.check(stored.content, step) == ()
 
 
@@ -72,7 +72,7 @@ def _bits(stored: StoredSegment) -> Iterator[tuple[int, int]]:
             yield number, bit
 
 
-def test_each_flipped_bit_is_found_in_a_range_that_begins_and_ends_at_batches(stored: StoredSegment) -> None:
+def test_a_segment_check_finds_each_flipped_bit_in_a_range_of_whole_batches(stored: StoredSegment) -> None:
     undetected = []
     for number, bit in _bits(stored):
         found = stored.check(flipped(stored.content, bit), 200)
@@ -87,7 +87,7 @@ def test_each_flipped_bit_is_found_in_a_range_that_begins_and_ends_at_batches(st
     assert undetected == [(0, 15), (4, 15), (4, 15), (5, 15)]
 
 
-def test_neighbouring_damaged_batches_are_one_range(stored: StoredSegment) -> None:
+def test_a_segment_check_reports_neighbouring_damaged_batches_as_one_range(stored: StoredSegment) -> None:
     content = flipped(flipped(stored.content, (stored.bounds[3] - 1) * 8), (stored.bounds[4] - 1) * 8)
 
     (damage,) = stored.check(content)
@@ -95,7 +95,7 @@ def test_neighbouring_damaged_batches_are_one_range(stored: StoredSegment) -> No
     assert (damage.position, damage.end_position) == (stored.bounds[2], stored.bounds[4])
 
 
-def test_damage_at_two_places_is_two_ranges(stored: StoredSegment) -> None:
+def test_a_segment_check_reports_damage_at_two_places_as_two_ranges(stored: StoredSegment) -> None:
     content = flipped(flipped(stored.content, (stored.bounds[2] - 1) * 8), (stored.bounds[7] - 1) * 8)
 
     assert [(d.first_offset, d.end_offset) for d in stored.check(content, 64)] == [
@@ -104,7 +104,7 @@ def test_damage_at_two_places_is_two_ranges(stored: StoredSegment) -> None:
     ]
 
 
-def test_behind_a_batch_with_a_wrong_length_the_offset_index_leads_to_the_next_one(stored: StoredSegment) -> None:
+def test_a_segment_check_finds_the_next_batch_after_a_wrong_length_by_the_offset_index(stored: StoredSegment) -> None:
     content = bytearray(stored.content)
     content[stored.bounds[4] + 8 : stored.bounds[4] + 12] = (1 << 30).to_bytes(4)
 
@@ -113,7 +113,7 @@ def test_behind_a_batch_with_a_wrong_length_the_offset_index_leads_to_the_next_o
     assert (damage.position, damage.end_position) == (stored.bounds[4], stored.bounds[6])
 
 
-def test_zeros_up_to_the_end_are_damage_up_to_the_next_segment(stored: StoredSegment) -> None:
+def test_a_segment_check_reports_zero_bytes_at_the_end_as_damage_up_to_the_next_segment(stored: StoredSegment) -> None:
     content = stored.content[: stored.bounds[7]] + bytes(len(stored.content) - stored.bounds[7])
 
     (damage,) = stored.check(content)
@@ -121,11 +121,11 @@ def test_zeros_up_to_the_end_are_damage_up_to_the_next_segment(stored: StoredSeg
     assert damage[:4] == (stored.bounds[7], len(content), stored.offset_at(7), BASE + 9 * RECORDS)
 
 
-def test_a_leader_epoch_newer_than_the_logs_newest_is_damage(stored: StoredSegment) -> None:
+def test_a_segment_check_reports_a_leader_epoch_above_the_logs_latest_as_damage(stored: StoredSegment) -> None:
     assert stored.check(stored.content, latest_epoch=5)
 
 
-def test_a_batch_larger_than_a_chunk_is_checked_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_check_reads_a_batch_larger_than_a_chunk_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = StoredSegment()
     monkeypatch.setattr("klamm.log.repair.batch_reader.CHUNK_BYTES", 64)
 
@@ -133,7 +133,7 @@ def test_a_batch_larger_than_a_chunk_is_checked_in_pieces(monkeypatch: pytest.Mo
     assert stored.check(flipped(stored.content, (stored.bounds[4] - 1) * 8))
 
 
-def test_a_file_that_is_gone_is_reported_with_its_errno(stored: StoredSegment) -> None:
+def test_a_segment_check_of_a_missing_file_returns_the_errno(stored: StoredSegment) -> None:
     facts = CheckedSegment("/t/none", "/t/index", 10, BASE, BASE + 1, None)
 
     assert check_segment(stored.disk, facts, Place(0, BASE), None, 10).errno == 2

@@ -46,12 +46,14 @@ def test_valid_transaction_index_entries_are_read(tmp_path: Path, entries: list[
 
 
 @pytest.mark.parametrize("entries", INVALID.values(), ids=INVALID)
-def test_an_impossible_transaction_index_entry_is_corrupt(tmp_path: Path, entries: list[tuple[int, ...]]) -> None:
+def test_an_impossible_transaction_index_entry_raises_corrupt_file(
+    tmp_path: Path, entries: list[tuple[int, ...]]
+) -> None:
     with pytest.raises(CorruptFile, match="an entry is not valid"):
         index_with(tmp_path, entries).check()
 
 
-def test_a_truncated_transaction_index_is_corrupt(tmp_path: Path) -> None:
+def test_a_truncated_transaction_index_raises_corrupt_file(tmp_path: Path) -> None:
     index = index_with(tmp_path, [(0, 7, 10, 12, 10)])
     with open(index.path, "ab") as file:
         file.write(b"x")

@@ -13,7 +13,7 @@ from klamm.model.errors import ErrorCode
 from klamm.wire.records import ControlType
 
 
-def test_last_stable_offset_stops_at_an_open_transaction(orders: Partition) -> None:
+def test_the_last_stable_offset_stops_at_an_open_transaction(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a"), 0)
     send(log, 0, transactional=True)
@@ -30,7 +30,7 @@ def test_last_stable_offset_stops_at_an_open_transaction(orders: Partition) -> N
     assert log.aborted_transactions(0, 4) == []
 
 
-def test_aborted_transaction_is_indexed_in_the_segment_of_its_marker(orders: Partition) -> None:
+def test_an_aborted_transaction_is_indexed_in_the_segment_of_its_marker(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     log.roll()
@@ -48,7 +48,7 @@ def test_aborted_transaction_is_indexed_in_the_segment_of_its_marker(orders: Par
     assert orders.open().aborted_transactions(1, 3) == found  # recovery wrote the entry again
 
 
-def test_end_marker_without_data_adds_no_aborted_transaction(orders: Partition) -> None:
+def test_an_abort_marker_of_a_transaction_without_data_adds_no_aborted_transaction(orders: Partition) -> None:
     log = orders.open()
     mark(log, ControlType.ABORT)
     log.update_high_watermark(1)
@@ -56,7 +56,7 @@ def test_end_marker_without_data_adds_no_aborted_transaction(orders: Partition) 
     assert (log.aborted_transactions(0, 1), log.last_stable_offset) == ([], 1)
 
 
-def test_truncated_abort_marker_reopens_its_transaction(orders: Partition) -> None:
+def test_truncating_an_abort_marker_reopens_its_transaction(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     mark(log, ControlType.ABORT)
@@ -68,7 +68,7 @@ def test_truncated_abort_marker_reopens_its_transaction(orders: Partition) -> No
     assert refusal(log, 1) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_truncated_commit_marker_lowers_the_last_stable_offset(orders: Partition) -> None:
+def test_truncating_a_commit_marker_lowers_the_last_stable_offset(orders: Partition) -> None:
     """Also where the marker was replicated: an unclean election truncates below the high watermark."""
     log = orders.open()
     send(log, 0, transactional=True)
@@ -82,7 +82,7 @@ def test_truncated_commit_marker_lowers_the_last_stable_offset(orders: Partition
     assert log.last_stable_offset == 0, "the transaction is undecided again"
 
 
-def test_commit_marker_truncated_after_a_restart_lowers_the_last_stable_offset(orders: Partition) -> None:
+def test_truncating_a_commit_marker_after_a_restart_lowers_the_last_stable_offset(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     mark(log, ControlType.COMMIT)
@@ -107,7 +107,7 @@ def aborted_log(orders: Partition, count: int = 40) -> Log:
     return log
 
 
-def test_read_committed_fetch_returns_aborted_transactions_of_its_offset_range(orders: Partition) -> None:
+def test_a_read_committed_fetch_returns_aborted_transactions_of_its_offset_range(orders: Partition) -> None:
     log = aborted_log(orders)
 
     for offset in range(0, log.end_offset, 2):
@@ -117,7 +117,7 @@ def test_read_committed_fetch_returns_aborted_transactions_of_its_offset_range(o
         assert len(aborted) <= 3, "not those up to the last stable offset"
 
 
-def test_read_committed_fetch_reads_no_transaction_index_file(
+def test_a_read_committed_fetch_does_not_read_the_transaction_index_file(
     orders: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = aborted_log(orders)
@@ -131,7 +131,7 @@ def test_read_committed_fetch_reads_no_transaction_index_file(
 
 @pytest.mark.parametrize("content", [b"\0" * 33, b"\xff" * 34, b"\0" * 34])
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_damaged_transaction_index_is_rebuilt_at_startup(orders: Partition, content: bytes, is_clean: bool) -> None:
+def test_a_corrupt_transaction_index_is_rebuilt_at_startup(orders: Partition, content: bytes, is_clean: bool) -> None:
     log = aborted_log(orders)
     before = log.aborted_transactions(0, log.end_offset)
     log.close()
@@ -143,7 +143,7 @@ def test_damaged_transaction_index_is_rebuilt_at_startup(orders: Partition, cont
     assert any("txnindex" in note for note in back.notes)
 
 
-def test_end_marker_of_an_old_coordinator_or_producer_epoch_is_fenced(orders: Partition) -> None:
+def test_a_transaction_marker_with_an_old_coordinator_or_producer_epoch_is_fenced(orders: Partition) -> None:
     log = orders.open()
     mark(log, ControlType.ABORT, coordinator_epoch=2, epoch=5)
 
@@ -159,7 +159,7 @@ def test_end_marker_of_an_old_coordinator_or_producer_epoch_is_fenced(orders: Pa
     assert send(log, 0, epoch=5) == 1
 
 
-def test_open_transaction_does_not_expire_and_survives_a_restart(orders: Partition) -> None:
+def test_an_open_transactions_producer_state_does_not_expire_and_survives_a_restart(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     assert log.producers.expire(NOW_MS * 2, 1) == 0
@@ -171,7 +171,7 @@ def test_open_transaction_does_not_expire_and_survives_a_restart(orders: Partiti
     assert refusal(back, 1) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_last_stable_offset_is_not_below_the_log_start(orders: Partition) -> None:
+def test_the_last_stable_offset_is_not_below_the_log_start(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     log.append_as_leader(batch("b"), 0)

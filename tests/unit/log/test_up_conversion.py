@@ -25,7 +25,9 @@ def wrapped(content: bytes, magic: int = 1) -> bytes:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("stored", ["producer", "gzip", "uncompressed"])
-def test_a_message_set_becomes_one_batch(orders: Partition, magic: int, codec: Codec, stored: str) -> None:
+def test_a_message_set_of_an_old_format_is_converted_to_one_record_batch(
+    orders: Partition, magic: int, codec: Codec, stored: str
+) -> None:
     log = orders.open(compression_type=stored)
     messages = THREE if magic else [m._replace(timestamp=-1) for m in THREE]
     for _ in range(2):
@@ -42,7 +44,7 @@ def test_a_message_set_becomes_one_batch(orders: Partition, magic: int, codec: C
     assert found == [(3 + n, m.timestamp, m.key, m.value) for n, m in enumerate(messages)]
 
 
-def test_a_topic_with_log_append_time_stamps_the_batch(orders: Partition) -> None:
+def test_converting_old_messages_for_a_log_append_time_topic_sets_the_batch_timestamp(orders: Partition) -> None:
     log = orders.open(message_timestamp_type="LogAppendTime")
     log.append_as_leader(encode_messages(THREE, 1, Codec.GZIP), 0)
 
@@ -50,7 +52,7 @@ def test_a_topic_with_log_append_time_stamps_the_batch(orders: Partition) -> Non
     assert (header.timestamp_type, header.max_timestamp) == (TimestampType.LOG_APPEND_TIME, NOW_MS)
 
 
-def test_an_incomplete_message_at_the_end_is_left_out(orders: Partition) -> None:
+def test_converting_an_old_message_set_omits_an_incomplete_message_at_the_end(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(encode_messages(THREE, 1, Codec.NONE)[:-1], 0)
 
@@ -81,7 +83,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("content", "code"), REFUSED.values(), ids=REFUSED)
-def test_an_invalid_message_set_is_refused_and_not_written(orders: Partition, content: bytes, code: ErrorCode) -> None:
+def test_an_invalid_message_set_of_an_old_format_is_refused_and_not_written(
+    orders: Partition, content: bytes, code: ErrorCode
+) -> None:
     log = orders.open(cleanup_policy="compact", max_message_bytes=1_000, message_timestamp_before_max_ms=3_600_000)
 
     with pytest.raises(AppendRefused) as caught:
@@ -99,7 +103,7 @@ def test_an_invalid_message_set_is_refused_and_not_written(orders: Partition, co
         (encode_messages(THREE * 50, 0, Codec.NONE), False),
     ],
 )
-def test_conversions_of_more_than_a_few_messages_are_for_a_worker(content: bytes, is_inline: bool) -> None:
+def test_converting_many_or_compressed_old_messages_runs_in_a_worker_process(content: bytes, is_inline: bool) -> None:
     rules = AppendRules.of(TopicConfig.parse())
 
     assert (preparation_for(content, rules, Origin.CLIENT, NOW_MS) is None) == is_inline

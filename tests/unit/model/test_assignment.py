@@ -18,7 +18,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("start", "target", "expected"), CASES)
-def test_reassigning_sets_adding_and_removing_replicas(start: str, target: str, expected: tuple[str, str, str]) -> None:
+def test_starting_a_reassignment_sets_adding_and_removing_replicas(
+    start: str, target: str, expected: tuple[str, str, str]
+) -> None:
     got = ReplicaAssignment(ids(start)).reassign_to(ids(target))
 
     assert got == ReplicaAssignment(*map(ids, expected))
@@ -33,7 +35,7 @@ TARGETS = [
 
 
 @pytest.mark.parametrize(("replicas", "adding", "removing", "target"), TARGETS)
-def test_the_target_replicas_are_those_not_being_removed(
+def test_the_target_of_a_reassignment_is_the_replicas_not_being_removed(
     replicas: str, adding: str, removing: str, target: str
 ) -> None:
     assignment = ReplicaAssignment(ids(replicas), ids(adding), ids(removing))
@@ -45,13 +47,15 @@ def test_the_target_replicas_are_those_not_being_removed(
 @pytest.mark.parametrize(
     ("replicas", "adding", "removing"), [("123", "", ""), ("456123", "456", "123"), ("4231", "4", "1")]
 )
-def test_a_reassignment_to_the_present_target_changes_nothing(replicas: str, adding: str, removing: str) -> None:
+def test_a_reassignment_to_the_current_target_replicas_changes_nothing(
+    replicas: str, adding: str, removing: str
+) -> None:
     assignment = ReplicaAssignment(ids(replicas), ids(adding), ids(removing))
 
     assert assignment.reassign_to(assignment.target) == assignment
 
 
-def test_a_reassignment_that_overrides_another_keeps_the_original_replicas() -> None:
+def test_a_reassignment_that_replaces_another_keeps_the_original_replicas() -> None:
     first = ReplicaAssignment(ids("123")).reassign_to(ids("456"))
     second = first.reassign_to(ids("789"))
     assert second == ReplicaAssignment(ids("123")).reassign_to(ids("789"))

@@ -21,12 +21,12 @@ def test_mutant_ids_are_unique_and_the_same_in_each_run() -> None:
     assert len(first) == len(set(first)) > 50
 
 
-def test_mutant_ids_stay_when_other_functions_change() -> None:
+def test_the_ids_of_mutants_stay_the_same_when_other_functions_change() -> None:
     assert set(ids(SOURCE)) < set(ids(OTHER + SOURCE))
     assert "log/some.py:comparison-shifted:a:2" in ids(OTHER + SOURCE)
 
 
-def test_a_mutant_names_its_line_and_what_it_changes() -> None:
+def test_the_description_of_a_mutant_has_its_line_and_its_change() -> None:
     found = {m.id: m for m, _ in numbered("log/some.py", OTHER + SOURCE)}
 
     mutant = found["log/some.py:comparison-shifted:a:2"]
@@ -35,7 +35,7 @@ def test_a_mutant_names_its_line_and_what_it_changes() -> None:
     assert (mutant.room, mutant.module) == ("log", "klamm.log.some")
 
 
-def test_docstrings_comments_and_other_functions_do_not_make_another_mutant() -> None:
+def test_changing_docstrings_comments_or_other_functions_does_not_change_a_mutants_fingerprint() -> None:
     documented = SOURCE.replace("(b):", '(b):  # why\n    """What."""')
     changed = SOURCE.replace("> 2", "> 3")
 
@@ -45,12 +45,12 @@ def test_docstrings_comments_and_other_functions_do_not_make_another_mutant() ->
     assert codes[0].isdisjoint(m.code for m, _ in numbered("log/some.py", changed))
 
 
-def test_an_unknown_mutant_id_is_an_error() -> None:
+def test_requesting_an_unknown_mutant_id_raises_an_error() -> None:
     with pytest.raises(KeyError, match="nothing"):
         mutated_tree("log/some.py", SOURCE, "nothing")
 
 
-def test_mutating_changes_no_file_and_no_earlier_syntax_tree() -> None:
+def test_applying_a_mutant_changes_no_file_and_no_earlier_syntax_tree() -> None:
     mutant = mutants_of(ELECTIONS)[0]
     before = mutant.path.read_text()
 
@@ -60,7 +60,7 @@ def test_mutating_changes_no_file_and_no_earlier_syntax_tree() -> None:
     assert mutants_of(ELECTIONS)[0] == mutant
 
 
-def test_a_sample_takes_the_same_number_from_each_room_and_a_larger_one_begins_with_it() -> None:
+def test_a_sample_of_mutants_takes_the_same_number_from_each_package() -> None:
     everything = [m for room in ("net", "zk") for m in all_mutants((room,))]
 
     small, large = sampled(everything, 20, seed=7), sampled(everything, 50, seed=7)
@@ -71,7 +71,7 @@ def test_a_sample_takes_the_same_number_from_each_room_and_a_larger_one_begins_w
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_every_room_has_mutants(room: str) -> None:
+def test_every_package_of_klamm_has_mutants(room: str) -> None:
     mutants: list[Mutant] = all_mutants((room,))
 
     assert {m.room for m in mutants} == {room}

@@ -53,17 +53,19 @@ def mutated_bodies(body: str, operator: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "body", "expected"), [(n, *case) for n, case in CASES.items()], ids=CASES)
-def test_mutation_operator_yields_exactly_the_listed_changes(name: str, body: str, expected: list[str]) -> None:
+def test_each_mutation_operator_produces_exactly_the_listed_code_changes(
+    name: str, body: str, expected: list[str]
+) -> None:
     assert mutated_bodies(body, name.partition(",")[0]) == expected
 
 
-def test_docstrings_and_texts_for_people_are_not_changed() -> None:
+def test_mutation_operators_do_not_change_docstrings_and_message_texts() -> None:
     source = '"""1."""\nclass A:\n    """2."""\n    def __repr__(self):\n        return a(1)\n'
 
     assert not list(numbered("controller/some.py", source))
 
 
-def test_defaults_of_functions_and_of_classes_count_as_run_at_import() -> None:
+def test_mutants_of_default_arguments_and_class_attributes_are_marked_as_run_at_import() -> None:
     source = "class A:\n    b: int = 1\n    def c(self, d=True):\n        return d\n"
 
     found = {(m.function, m.before): m.at_import for m, _ in numbered("controller/some.py", source)}

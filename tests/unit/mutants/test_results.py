@@ -19,7 +19,7 @@ def known(*verdicts: Verdict) -> dict[tuple[str, str], Verdict]:
     return {(v.id, v.killer): v for v in verdicts}
 
 
-def test_a_mutant_run_continues_with_the_results_of_an_interrupted_one(tmp_path: Path) -> None:
+def test_a_mutant_run_continues_with_the_results_of_an_interrupted_run(tmp_path: Path) -> None:
     path = tmp_path / "a" / "verdicts"
     Results(path).add(verdict(FIRST, "unit", KILLED))
     Results(path).add(verdict(SECOND, "unit", SURVIVED))
@@ -46,7 +46,7 @@ def test_a_mutant_run_continues_with_the_results_of_an_interrupted_one(tmp_path:
         (NOT_REACHED, True, "new", False),
     ],
 )
-def test_a_stored_result_is_reused_while_the_code_it_depends_on_is_unchanged(
+def test_a_stored_mutant_result_is_reused_while_the_code_under_test_is_unchanged(
     tmp_path: Path, what: str, is_same: bool, tests: str | None, holds: bool
 ) -> None:
     results = Results(tmp_path / "verdicts")
@@ -74,7 +74,7 @@ def test_the_mutants_page_counts_each_test_kind_and_lists_survivors_with_lines()
     assert THIRD.id not in text
 
 
-def test_a_reason_for_a_survivor_applies_only_while_its_line_is_unchanged(tmp_path: Path) -> None:
+def test_the_recorded_reason_for_a_surviving_mutant_applies_only_while_its_line_is_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "equivalent.toml"
     path.write_text(f"[[mutant]]\nid = '{FIRST.id}'\nafter = 'another line'\nreason = 'why'\n")
 
@@ -83,7 +83,7 @@ def test_a_reason_for_a_survivor_applies_only_while_its_line_is_unchanged(tmp_pa
     assert FIRST.id in text
 
 
-def test_writing_the_mutants_section_keeps_the_rest_of_the_page(tmp_path: Path) -> None:
+def test_writing_the_mutants_section_keeps_the_rest_of_the_documentation_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Mutants\n\nguards\n")
 
@@ -94,5 +94,5 @@ def test_writing_the_mutants_section_keeps_the_rest_of_the_page(tmp_path: Path) 
     assert section_of("# Mutants\n") == ""
 
 
-def test_every_equivalent_mutant_has_a_reason() -> None:
+def test_every_mutant_listed_as_equivalent_has_a_reason() -> None:
     assert all(len(reason) > 10 for reason in equivalents().values())

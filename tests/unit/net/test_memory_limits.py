@@ -87,7 +87,7 @@ def dial(connection: ServerConnection) -> FullSocket:
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_client_that_does_not_read_holds_one_file_chunk_in_memory(cold: bool) -> None:
+def test_a_client_that_does_not_read_its_response_holds_one_file_chunk_in_memory(cold: bool) -> None:
     SimulatedLoop().run(peer_that_does_not_read(cold))
 
 
@@ -111,7 +111,7 @@ async def peer_that_does_not_read(cold: bool) -> None:
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_next_request_is_served_after_the_client_has_read_the_response(cold: bool) -> None:
+def test_a_connections_next_request_is_served_after_the_client_read_the_response(cold: bool) -> None:
     SimulatedLoop().run(two_requests(cold))
 
 
@@ -129,7 +129,7 @@ async def two_requests(cold: bool) -> None:
     assert client.written.endswith(b"xsecond")
 
 
-async def test_connection_is_closed_when_a_file_is_truncated_while_it_is_sent() -> None:
+async def test_the_server_closes_a_connection_if_the_file_being_sent_is_truncated() -> None:
     class Lost(FromFile):
         def read_cached(self, start: int, count: int) -> Buffer | None:
             if start:
@@ -149,7 +149,7 @@ def answer_with(file: FromFile, request: bytes, connection: ClientConnection) ->
 
 
 @pytest.mark.parametrize(("error", "level"), [(KlammError, "warning"), (OSError, "error")])
-async def test_a_file_that_cannot_be_sent_is_logged_as_error_unless_it_was_truncated(
+async def test_the_server_logs_an_error_for_an_unreadable_response_file_unless_truncated(
     error: type[Exception], level: str
 ) -> None:
     class Lost(FromFile):
@@ -164,7 +164,7 @@ async def test_a_file_that_cannot_be_sent_is_logged_as_error_unless_it_was_trunc
     assert [line["log_level"] for line in lines] == [level]
 
 
-async def test_stalled_clients_get_small_chunks_once_the_response_memory_is_used() -> None:
+async def test_stalled_clients_get_small_chunks_once_the_response_memory_limit_is_reached() -> None:
     limit = 4 * MAX
     memory = ResponseMemory(limit)
     files = [FromFile(10 * MAX) for _ in range(100)]
@@ -175,7 +175,7 @@ async def test_stalled_clients_get_small_chunks_once_the_response_memory_is_used
     assert {f.read_bytes for f in files} == {CHUNK_BYTES, MIN_CHUNK_BYTES}
 
 
-def test_longest_stalled_connection_is_closed_above_the_response_memory_limit() -> None:
+def test_the_longest_stalled_connection_is_closed_above_the_response_memory_limit() -> None:
     async def scenario() -> None:
         memory = ResponseMemory(2 * MAX)
 
@@ -206,7 +206,7 @@ def test_longest_stalled_connection_is_closed_above_the_response_memory_limit() 
 # ---- requests
 
 
-async def test_large_request_is_read_once_request_memory_is_free() -> None:
+async def test_a_large_request_is_read_only_when_request_memory_is_free() -> None:
     memory = RequestMemory(100 * KIB)
     parked: list[asyncio.Future[Answer]] = []
 
@@ -231,7 +231,7 @@ async def test_large_request_is_read_once_request_memory_is_free() -> None:
     assert memory.taken == 150 * KIB
 
 
-async def test_memory_of_an_incomplete_request_is_released_on_disconnect() -> None:
+async def test_the_memory_of_an_incomplete_request_is_released_on_disconnect() -> None:
     memory = RequestMemory(100 * KIB)
     client = connect(serve(lambda request, connection: None, requests=memory))
     feed(client, frame(b"a" * 150 * KIB)[:50_000])
@@ -246,7 +246,7 @@ async def test_memory_of_an_incomplete_request_is_released_on_disconnect() -> No
     assert memory.taken == 0
 
 
-async def test_memory_of_a_request_in_progress_is_kept_until_it_ends_when_the_client_disconnects() -> None:
+async def test_a_running_request_keeps_its_memory_reserved_after_its_client_disconnects() -> None:
     memory = RequestMemory(1024 * KIB)
     pending: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     client = connect(serve(lambda request, connection: pending, requests=memory))
@@ -262,7 +262,7 @@ async def test_memory_of_a_request_in_progress_is_kept_until_it_ends_when_the_cl
     assert memory.taken == 0
 
 
-async def test_requests_are_read_at_once_without_a_memory_limit() -> None:
+async def test_requests_are_read_at_once_if_no_request_memory_limit_is_set() -> None:
     memory = RequestMemory(-1)  # the default of queued.max.request.bytes
     clients = [connect(serve(lambda request, connection: None, requests=memory)) for _ in range(10)]
     for client in clients:

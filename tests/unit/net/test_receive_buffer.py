@@ -34,7 +34,7 @@ def frames_of(content: bytes, cut: int, limit: int = LIMIT) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", range(SMALL_BYTES - 9, SMALL_BYTES + 5))
-def test_only_frames_that_do_not_fit_into_the_small_buffer_take_memory(size: int) -> None:
+def test_only_frames_too_large_for_the_receive_buffer_reserve_request_memory(size: int) -> None:
     taken: list[int] = []
     buffer = ReceiveBuffer(LIMIT, lambda count: taken.append(count) or True)  # type: ignore[func-returns-value]
     sent = with_length_prefix(bytes(size))
@@ -47,7 +47,7 @@ def test_only_frames_that_do_not_fit_into_the_small_buffer_take_memory(size: int
 
 
 @pytest.mark.parametrize("left", range(-5, 6))
-def test_a_frame_that_does_not_fit_behind_the_one_before_is_moved_to_the_front(left: int) -> None:
+def test_the_receive_buffer_moves_a_partly_received_frame_to_its_front(left: int) -> None:
     first = b"a" * 100
     second = b"b" * (SMALL_BYTES - len(first) - 2 * 4 - left)
 
@@ -58,30 +58,30 @@ BODIES = [b"", b"a", b"b" * 10, b"c" * 16_380, b"d" * 16_381, b"e" * 70_000, b"f
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7, 1000, 16_384, 65_536, 1 << 30])
-def test_frames_are_reassembled_from_chunks_of_any_size(cut: int) -> None:
+def test_request_frames_are_reassembled_from_received_chunks_of_any_size(cut: int) -> None:
     bodies = BODIES if cut >= 1000 else [*BODIES[:4], b"x" * 20_000, *BODIES[:2]]
 
     assert frames_of(b"".join(map(with_length_prefix, bodies)), cut) == bodies
 
 
 @given(bodies=st.lists(st.binary(max_size=40_000), max_size=8), cut=st.integers(1, 50_000))
-def test_random_frames_are_reassembled_from_chunks_of_random_size(bodies: list[bytes], cut: int) -> None:
+def test_random_request_frames_are_reassembled_from_chunks_of_random_size(bodies: list[bytes], cut: int) -> None:
     assert frames_of(b"".join(map(with_length_prefix, bodies)), max(cut, sum(map(len, bodies)) // 2000 + 1)) == bodies
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1, int.from_bytes(b"GET ", "big")])
-def test_frame_size_that_is_negative_or_above_the_limit_raises_bad_frame_size(size: int) -> None:
+def test_a_frame_size_that_is_negative_or_above_the_limit_raises_bad_frame_size(size: int) -> None:
     with pytest.raises(BadFrameSize, match=str(size)):
         frames_of(size.to_bytes(4, "big", signed=True), 4)
 
 
-def test_frame_of_the_maximum_size_is_accepted() -> None:
+def test_a_request_frame_of_the_maximum_size_is_accepted() -> None:
     body = bytes(LIMIT)
 
     assert frames_of(with_length_prefix(body), 100_000) == [body]
 
 
-def test_announced_frame_size_allocates_no_memory_before_bytes_arrive() -> None:
+def test_an_announced_frame_size_allocates_no_memory_before_its_bytes_arrive() -> None:
     huge = 1 << 30
     tracemalloc.start()
     try:
@@ -97,7 +97,7 @@ def test_announced_frame_size_allocates_no_memory_before_bytes_arrive() -> None:
     assert len(buffer.writable()) > 0
 
 
-def test_corrupted_stream_gives_frames_or_bad_frame_size() -> None:
+def test_a_corrupted_byte_stream_gives_frames_or_raises_bad_frame_size() -> None:
     dice = random.Random(5)
     for _ in range(300):
         content = bytearray(b"".join(with_length_prefix(dice.randbytes(dice.randrange(200))) for _ in range(5)))

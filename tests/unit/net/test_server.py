@@ -74,13 +74,15 @@ async def client(desk: Desk, table: ConnectionTable) -> RecordingTransport:
     return connect(serve(desk, table))
 
 
-async def test_requests_are_answered_in_order(client: RecordingTransport) -> None:
+async def test_the_server_answers_requests_of_a_connection_in_order(client: RecordingTransport) -> None:
     feed(client, frame(b"one") + frame(b"two") + frame(b"three"))
 
     assert bytes(client.written) == frame(b"one") + frame(b"two") + frame(b"three")
 
 
-async def test_second_request_is_served_after_the_first_response(client: RecordingTransport, desk: Desk) -> None:
+async def test_the_server_serves_a_connections_second_request_after_the_first_response(
+    client: RecordingTransport, desk: Desk
+) -> None:
     feed(client, frame(b"wait") + frame(b"later"))
     assert desk.seen == [b"wait"]
     assert not client.written
@@ -91,7 +93,9 @@ async def test_second_request_is_served_after_the_first_response(client: Recordi
     assert bytes(client.written) == frame(b"done") + frame(b"later")
 
 
-async def test_reading_pauses_while_a_complete_request_is_waiting(client: RecordingTransport, desk: Desk) -> None:
+async def test_the_server_stops_reading_a_connection_while_a_complete_request_waits(
+    client: RecordingTransport, desk: Desk
+) -> None:
     feed(client, frame(b"wait"))
     assert client.reading
 
@@ -103,7 +107,9 @@ async def test_reading_pauses_while_a_complete_request_is_waiting(client: Record
     assert client.reading
 
 
-async def test_client_that_does_not_read_responses_is_not_served(client: RecordingTransport, desk: Desk) -> None:
+async def test_the_server_does_not_serve_further_requests_of_a_client_that_reads_no_responses(
+    client: RecordingTransport, desk: Desk
+) -> None:
     client.protocol.pause_writing()
     taken = feed(client, frame(b"a" * 30_000) * 20)
     assert desk.seen == []
@@ -115,14 +121,16 @@ async def test_client_that_does_not_read_responses_is_not_served(client: Recordi
     assert len(desk.seen) == 1
 
 
-async def test_request_without_a_response_writes_nothing(client: RecordingTransport, desk: Desk) -> None:
+async def test_the_server_sends_nothing_for_a_request_without_a_response(
+    client: RecordingTransport, desk: Desk
+) -> None:
     feed(client, frame(b"nothing") + frame(b"echo"))
 
     assert bytes(client.written) == frame(b"echo")
 
 
 @pytest.mark.parametrize("request_", [b"!", b"x"])
-async def test_handler_error_closes_only_its_own_connection(
+async def test_an_error_in_a_request_handler_closes_only_its_own_connection(
     client: RecordingTransport, desk: Desk, table: ConnectionTable, request_: bytes
 ) -> None:
     other = connect(serve(desk, table))
@@ -135,7 +143,9 @@ async def test_handler_error_closes_only_its_own_connection(
     assert bytes(other.written) == frame(b"fine")
 
 
-async def test_failed_response_future_closes_the_connection(client: RecordingTransport, desk: Desk) -> None:
+async def test_a_request_whose_response_future_fails_closes_its_connection(
+    client: RecordingTransport, desk: Desk
+) -> None:
     feed(client, frame(b"wait"))
     desk.waiting[0].set_exception(CloseConnection("no"))
     await asyncio.sleep(0)
@@ -143,7 +153,9 @@ async def test_failed_response_future_closes_the_connection(client: RecordingTra
     assert client.aborted
 
 
-async def test_response_is_dropped_after_the_client_disconnected(client: RecordingTransport, desk: Desk) -> None:
+async def test_the_server_drops_a_response_after_its_client_disconnected(
+    client: RecordingTransport, desk: Desk
+) -> None:
     feed(client, frame(b"wait") + frame(b"later"))
     client.protocol.connection_lost(None)
 
@@ -178,7 +190,7 @@ class Parked:
 
 @pytest.mark.parametrize("sends_more", [b"", frame(b"next"), frame(b"next") + frame(b"third")[:5]])
 @pytest.mark.parametrize("ends_with_client", [True, False])
-async def test_request_marked_ends_with_client_is_cancelled_on_disconnect(
+async def test_a_request_that_allows_cancellation_is_cancelled_when_its_client_disconnects(
     table: ConnectionTable, ends_with_client: bool, sends_more: bytes
 ) -> None:
     parked = Parked(ends_with_client)
@@ -196,7 +208,7 @@ async def test_request_marked_ends_with_client_is_cancelled_on_disconnect(
     assert parked.cancelled == ends_with_client
 
 
-async def test_connection_closed_by_the_server_cancels_its_request(table: ConnectionTable) -> None:
+async def test_a_connection_closed_by_the_server_cancels_its_running_request(table: ConnectionTable) -> None:
     parked = Parked(ends_with_client=True)
     client = connect(serve(parked, table))
     feed(client, frame(b"fetch"))
@@ -211,7 +223,7 @@ async def test_connection_closed_by_the_server_cancels_its_request(table: Connec
     assert client.aborted
 
 
-async def test_handler_gets_the_same_connection_state_for_each_request(table: ConnectionTable) -> None:
+async def test_the_request_handler_gets_the_same_connection_object_for_each_request(table: ConnectionTable) -> None:
     seen: list[ClientConnection] = []
 
     def handle(request: bytes, connection: ClientConnection) -> Answer:
@@ -230,7 +242,7 @@ async def test_handler_gets_the_same_connection_state_for_each_request(table: Co
 
 
 @pytest.mark.parametrize("rubbish", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\xff" * 8])
-async def test_bytes_of_another_protocol_close_the_connection(
+async def test_received_bytes_of_another_protocol_close_the_connection(
     client: RecordingTransport, desk: Desk, rubbish: bytes
 ) -> None:
     feed(client, rubbish)
@@ -239,7 +251,7 @@ async def test_bytes_of_another_protocol_close_the_connection(
     assert desk.seen == []
 
 
-async def test_large_response_is_written_completely(table: ConnectionTable) -> None:
+async def test_the_server_writes_a_large_response_completely(table: ConnectionTable) -> None:
     parts: list[bytes | bytearray | memoryview | LateBytes] = [b"head", memoryview(b"r" * 300_000), b"tail"]
     client = connect(serve(lambda request, connection: parts, table))
 
@@ -252,7 +264,7 @@ class TestConnectionLimits:
     def dial(self, table: ConnectionTable, desk: Desk, host: str, listener: str = "PLAINTEXT") -> RecordingTransport:
         return connect(serve(desk, table, listener), (host, 1))
 
-    async def test_connection_above_max_connections_per_ip_is_closed(self, desk: Desk) -> None:
+    async def test_a_connection_above_max_connections_per_ip_is_closed(self, desk: Desk) -> None:
         table = ConnectionTable(ConnectionLimits(max_per_address=1, per_address={"h2": 2}))
 
         first, second = self.dial(table, desk, "h1"), self.dial(table, desk, "h1")
@@ -260,14 +272,16 @@ class TestConnectionLimits:
 
         assert [c.aborted for c in (first, second, *others)] == [False, True, False, False, True]
 
-    async def test_disconnect_frees_a_place_under_max_connections(self, desk: Desk) -> None:
+    async def test_a_disconnect_allows_a_new_connection_under_max_connections(self, desk: Desk) -> None:
         table = ConnectionTable(ConnectionLimits(max_connections=1))
         self.dial(table, desk, "h1").protocol.connection_lost(None)
 
         assert not self.dial(table, desk, "h2").aborted
         assert self.dial(table, desk, "h3").aborted
 
-    async def test_inter_broker_connection_replaces_the_least_recently_used_client(self, desk: Desk) -> None:
+    async def test_an_inter_broker_connection_above_max_connections_closes_the_least_recently_used_client(
+        self, desk: Desk
+    ) -> None:
         table = ConnectionTable(ConnectionLimits(max_connections=2), protected_listener="REPLICATION")
         first, second = self.dial(table, desk, "h1"), self.dial(table, desk, "h2")
         first.protocol.last_active = second.protocol.last_active + 1
@@ -302,7 +316,7 @@ class FakeNetwork:
         return Open()
 
 
-async def test_idle_connection_is_closed_and_one_with_a_request_in_progress_stays(desk: Desk) -> None:
+async def test_an_idle_connection_is_closed_unless_a_request_is_in_progress(desk: Desk) -> None:
     network = FakeNetwork()
     server = Server(cast(Network, network), ServerLimits(max_idle_ms=1000))
     assert await server.bind("PLAINTEXT", "", 0) == 4711
@@ -323,7 +337,9 @@ async def test_idle_connection_is_closed_and_one_with_a_request_in_progress_stay
     assert busy.aborted
 
 
-async def test_stream_that_ends_at_any_byte_serves_only_complete_requests(table: ConnectionTable, desk: Desk) -> None:
+async def test_a_connection_that_ends_at_any_byte_serves_only_complete_requests(
+    table: ConnectionTable, desk: Desk
+) -> None:
     content = frame(b"first") + frame(b"second" * 3)
     for cut in range(len(content)):
         desk.seen.clear()
@@ -336,7 +352,7 @@ async def test_stream_that_ends_at_any_byte_serves_only_complete_requests(table:
     assert not len(table)
 
 
-async def test_a_connection_that_ended_leaves_no_cycle_of_references() -> None:
+async def test_a_closed_connection_leaves_no_reference_cycle() -> None:
     """The collector rarely looks at old objects in a node: each would keep its receive buffer for hours."""
     server = Server(RealNetwork(), ServerLimits())
     port = await server.bind("PLAINTEXT", "127.0.0.1", 0)

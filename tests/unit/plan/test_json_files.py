@@ -13,7 +13,7 @@ from klamm.plan.json_files import (
 )
 
 
-def test_a_reassignment_is_written_in_the_format_of_kafka_reassign_partitions() -> None:
+def test_a_reassignment_plan_is_written_in_the_format_of_kafka_reassign_partitions() -> None:
     wanted = {TopicPartition("b", 0): (2, 1), TopicPartition("a", 10): (1,), TopicPartition("a", 2): (3, 1)}
     written = reassignment_as_data(wanted)  # type: ignore[arg-type]
 
@@ -24,7 +24,7 @@ def test_a_reassignment_is_written_in_the_format_of_kafka_reassign_partitions() 
     assert parse_reassignment(msgspec.json.encode(written), "f") == wanted
 
 
-def test_a_reassignment_without_version_and_log_dirs_is_accepted() -> None:
+def test_a_reassignment_json_file_without_version_and_log_dirs_is_accepted() -> None:
     content = b'{"partitions":[{"topic":"a","partition":0,"replicas":[1]}]}'
 
     assert parse_reassignment(content, "f") == {TopicPartition("a", 0): (1,)}
@@ -58,18 +58,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("content", "why"), WRONG.values(), ids=WRONG)
-def test_an_invalid_reassignment_is_rejected(content: str, why: str) -> None:
+def test_an_invalid_reassignment_json_file_is_rejected(content: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         parse_reassignment(content.encode(), "f")
 
 
-def test_topics_to_move_listed_twice_are_rejected() -> None:
+def test_a_topics_to_move_json_file_that_lists_a_topic_twice_is_rejected() -> None:
     assert parse_topics_to_move(b'{"topics":[{"topic":"a"},{"topic":"b"}],"version":1}', "f") == ["a", "b"]
     with pytest.raises(UsageError, match="lists topic a twice"):
         parse_topics_to_move(b'{"topics":[{"topic":"a"},{"topic":"a"}]}', "f")
 
 
-def test_an_election_that_lists_a_partition_twice_is_rejected() -> None:
+def test_an_election_json_file_that_lists_a_partition_twice_is_rejected() -> None:
     assert parse_election(b'{"partitions":[{"topic":"a","partition":3}]}', "f") == [TopicPartition("a", 3)]
     with pytest.raises(UsageError, match="a-3 twice"):
         parse_election(b'{"partitions":[{"topic":"a","partition":3},{"topic":"a","partition":3}]}', "f")

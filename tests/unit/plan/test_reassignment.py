@@ -34,53 +34,53 @@ def planned(assignment: Assignment, goal: Goal) -> dict[int, str]:
     return {p.partition: "".join(map(str, replicas)) for p, replicas in plan.moves.items()}
 
 
-def test_only_replicas_of_the_removed_broker_move() -> None:
+def test_a_plan_to_remove_a_broker_moves_only_that_brokers_replicas() -> None:
     assignment = assigned("123", "234", "124")
 
     assert planned(assignment, Goal(racks("1 2 4"), spread=False)) == {0: "124", 1: "214"}
 
 
-def test_a_removed_preferred_leader_is_replaced_by_the_broker_that_leads_fewest() -> None:
+def test_a_removed_brokers_preferred_leadership_goes_to_the_broker_with_fewest_leaders() -> None:
     assert planned(assigned("31", "32", "12"), Goal(racks("1 2 4"), spread=False)) == {0: "41", 1: "24"}
 
 
-def test_a_replaced_replica_moves_to_a_rack_without_a_replica() -> None:
+def test_a_plan_moves_a_replica_to_a_rack_without_a_replica_of_the_partition() -> None:
     assert planned(assigned("12"), Goal(racks("1a 3a 4b"), spread=False)) == {0: "14"}
 
 
-def test_dead_brokers_keep_their_replicas_and_get_no_new_ones() -> None:
+def test_a_reassignment_plan_keeps_replicas_on_dead_brokers_and_adds_none_there() -> None:
     goal = Goal(racks("1 4"), kept=frozenset({BrokerId(2)}), spread=False)
 
     assert planned(assigned("123"), goal) == {0: "124"}
 
 
-def test_spreading_moves_an_equal_share_of_replicas_to_a_new_broker() -> None:
+def test_a_spreading_plan_moves_an_equal_share_of_replicas_to_a_new_broker() -> None:
     assignment = assigned("12", "21", "12", "21", "12", "21")
     after = {**assignment, **plan_moves(assignment, list(assignment), Goal(racks("1 2 3"))).moves}
 
     assert Counter(b for replicas in after.values() for b in replicas) == {1: 4, 2: 4, 3: 4}
 
 
-def test_replicas_in_one_rack_are_spread_over_racks() -> None:
+def test_a_spreading_plan_spreads_replicas_of_a_single_rack_over_all_racks() -> None:
     plan = plan_moves(assigned("12"), [at(0)], Goal(racks("1a 2a 3b")))
 
     assert {racks("1a 2a 3b")[b] for b in plan.moves[at(0)]} == {"a", "b"}
     assert plan.reasons[at(0)] == ["2 -> 3: rack a has another replica, rack b has none"]
 
 
-def test_a_new_replication_factor_adds_or_drops_replicas() -> None:
+def test_a_plan_with_a_new_replication_factor_adds_or_removes_replicas() -> None:
     assert planned(assigned("12"), Goal(racks("1 2 3"), 3, spread=False)) == {0: "123"}
     assert planned(assigned("123"), Goal(racks("1a 2b 3b"), 2, spread=False)) == {0: "12"}
 
 
-def test_a_lower_replication_factor_drops_the_removed_broker_without_copying() -> None:
+def test_a_plan_with_a_lower_replication_factor_drops_removed_brokers_without_copying() -> None:
     plan = plan_moves(assigned("123", "312", "124"), [at(0), at(1), at(2)], Goal(racks("1 2"), 2, spread=False))
 
     assert [sorted(replicas) for replicas in plan.moves.values()] == [[1, 2], [1, 2], [1, 2]]
     assert plan.reasons[at(0)] == ["- 3: the broker is excluded, and the replication factor is 2"]
 
 
-def test_a_lower_replication_factor_never_drops_the_preferred_leader() -> None:
+def test_a_plan_with_a_lower_replication_factor_keeps_the_preferred_leader() -> None:
     assert planned(assigned("14", "13", "12"), Goal(racks("1 2 3"), spread=False)) == {0: "12"}
 
 
@@ -91,7 +91,7 @@ def test_a_lower_replication_factor_never_drops_the_preferred_leader() -> None:
         (assigned("12"), Goal(racks("1a 2")), r"Brokers 2 have no rack.*--disable-rack-aware"),
     ],
 )
-def test_an_impossible_plan_is_rejected(assignment: Assignment, goal: Goal, why: str) -> None:
+def test_an_impossible_reassignment_plan_is_rejected(assignment: Assignment, goal: Goal, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         plan_moves(assignment, list(assignment), goal)
 
@@ -118,7 +118,7 @@ def after(assignment: Assignment, plan: Plan) -> Assignment:
 
 
 @given(clusters(), st.booleans())
-def test_plans_keep_the_replication_factor_and_use_allowed_brokers_once(
+def test_reassignment_plans_keep_the_replication_factor_and_use_only_allowed_brokers(
     cluster: tuple[Assignment, Sequence[BrokerId], dict[BrokerId, str | None]], spread: bool
 ) -> None:
     assignment, _, allowed = cluster
@@ -133,7 +133,7 @@ def test_plans_keep_the_replication_factor_and_use_allowed_brokers_once(
 
 
 @given(clusters(), st.integers(1, 7))
-def test_a_new_replication_factor_copies_as_little_as_possible(
+def test_a_plan_with_a_new_replication_factor_copies_as_few_replicas_as_possible(
     cluster: tuple[Assignment, Sequence[BrokerId], dict[BrokerId, str | None]], wanted: int
 ) -> None:
     assignment, _, allowed = cluster
@@ -148,7 +148,7 @@ def test_a_new_replication_factor_copies_as_little_as_possible(
 
 
 @given(clusters())
-def test_a_removal_moves_only_replicas_of_the_removed_broker(
+def test_any_plan_to_remove_a_broker_moves_only_that_brokers_replicas(
     cluster: tuple[Assignment, Sequence[BrokerId], dict[BrokerId, str | None]],
 ) -> None:
     assignment, _, allowed = cluster
@@ -162,7 +162,7 @@ def test_a_removal_moves_only_replicas_of_the_removed_broker(
 
 
 @given(clusters())
-def test_spreading_uses_all_racks_and_balances_replicas_per_broker(
+def test_a_spreading_plan_uses_all_racks_and_balances_replicas_per_broker(
     cluster: tuple[Assignment, Sequence[BrokerId], dict[BrokerId, str | None]],
 ) -> None:
     assignment, _, allowed = cluster
@@ -176,7 +176,7 @@ def test_spreading_uses_all_racks_and_balances_replicas_per_broker(
         assert max(counts) - min(counts) <= 1
 
 
-def test_a_plan_for_ten_thousand_partitions_balances_all_brokers() -> None:
+def test_a_reassignment_plan_for_ten_thousand_partitions_balances_all_brokers() -> None:
     """Ten thousand partitions: each move is found without looking at all of them."""
     brokers = [BrokerId(n) for n in range(20)]
     assignment = {at(n): tuple(brokers[(n + k) % 18] for k in range(3)) for n in range(10_000)}

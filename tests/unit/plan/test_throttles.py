@@ -26,7 +26,7 @@ def config(name: str, value: str, source: ConfigSource) -> Config:
     return Config(name, value, source, False, False, (), None)
 
 
-def test_a_throttle_covers_leaders_and_new_followers_of_moving_partitions() -> None:
+def test_a_reassignment_throttle_covers_leaders_and_new_followers_of_reassigned_partitions() -> None:
     copies = plan_copies({P0: ids(2, 3)}, {P0: ids(1, 2)}, {})
     rates: dict[str, str | None] = {LEADER_THROTTLED_RATE: "500", FOLLOWER_THROTTLED_RATE: "500"}
 
@@ -38,14 +38,14 @@ def test_a_throttle_covers_leaders_and_new_followers_of_moving_partitions() -> N
     }
 
 
-def test_no_throttle_rate_is_set_on_a_dead_broker() -> None:
+def test_a_reassignment_throttle_sets_no_rate_on_a_dead_broker() -> None:
     changes = plan_throttle(plan_copies({P0: ids(1, 3)}, {P0: ids(1, 9)}, {}), 500, ids(1, 3))
 
     assert [entity.name for entity in changes if entity.type == BROKER] == ["1", "3"]
     assert changes[Entity(TOPIC, "t")] == {LEADER_THROTTLED_REPLICAS: "0:1,0:9", FOLLOWER_THROTTLED_REPLICAS: "0:3"}
 
 
-def test_a_throttle_also_covers_running_reassignments() -> None:
+def test_a_reassignment_throttle_also_covers_reassignments_already_in_progress() -> None:
     moving = {P1: ReplicaAssignment(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
     changes = plan_throttle(plan_copies({P0: ids(2)}, {P0: ids(2)}, moving), 500, ids(1, 2, 4))
@@ -53,13 +53,13 @@ def test_a_throttle_also_covers_running_reassignments() -> None:
     assert changes[Entity(TOPIC, "t")] == {LEADER_THROTTLED_REPLICAS: "0:2,1:1", FOLLOWER_THROTTLED_REPLICAS: "1:4"}
 
 
-def test_a_replaced_reassignment_copies_from_the_existing_replicas() -> None:
+def test_the_throttle_of_a_replaced_reassignment_covers_the_existing_replicas_as_sources() -> None:
     moving = {P0: ReplicaAssignment(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
     assert plan_copies({P0: ids(5)}, {P0: ids(4, 1)}, moving)[P0] == (ids(1), ids(5))
 
 
-def test_unthrottle_removes_only_configs_set_on_the_entity_itself() -> None:
+def test_removing_a_reassignment_throttle_deletes_only_configs_set_on_the_entity_itself() -> None:
     topic, broker = Entity(TOPIC, "t"), Entity(BROKER, "1")
     found = {
         topic: {
@@ -72,7 +72,7 @@ def test_unthrottle_removes_only_configs_set_on_the_entity_itself() -> None:
     assert plan_removal(found) == {topic: {LEADER_THROTTLED_REPLICAS: None}}
 
 
-def test_progress_tells_complete_moving_and_other_partitions_apart() -> None:
+def test_reassignment_progress_distinguishes_complete_moving_and_other_partitions() -> None:
     led = BrokerId(1)
     found = {P0: Partition(led, ids(1, 2), ids(1, 2)), P1: Partition(led, ids(1, 3), ids(1))}
     moves = {P1: ReplicaAssignment(ids(1, 3), ids(3), ())}

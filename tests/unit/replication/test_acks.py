@@ -12,7 +12,7 @@ from klamm.replication.isr import Committed
 NONE = ErrorCode.NONE
 
 
-def test_acks_all_completes_after_two_rounds_of_fetches_without_a_timer(run_on: Run) -> None:
+def test_a_produce_with_acks_all_completes_after_two_rounds_of_fetches_without_a_timer(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await asyncio.sleep(1)
@@ -29,7 +29,7 @@ def test_acks_all_completes_after_two_rounds_of_fetches_without_a_timer(run_on: 
     run_on(scenario)
 
 
-def test_acks_one_and_zero_do_not_wait(run: Run) -> None:
+def test_a_produce_with_acks_1_or_0_does_not_wait_for_followers(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, acks=1) is NONE
@@ -40,7 +40,7 @@ def test_acks_one_and_zero_do_not_wait(run: Run) -> None:
     run(scenario)
 
 
-def test_acks_2_is_rejected_with_invalid_required_acks(run: Run) -> None:
+def test_a_produce_with_acks_2_gets_invalid_required_acks(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, acks=2) is ErrorCode.INVALID_REQUIRED_ACKS
@@ -49,7 +49,7 @@ def test_acks_2_is_rejected_with_invalid_required_acks(run: Run) -> None:
     run(scenario)
 
 
-def test_acks_all_with_a_single_replica_completes_at_once(run: Run) -> None:
+def test_a_produce_with_acks_all_to_a_single_replica_completes_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1,))
         assert await cluster.produce(1) is NONE
@@ -58,7 +58,7 @@ def test_acks_all_with_a_single_replica_completes_at_once(run: Run) -> None:
     run(scenario)
 
 
-def test_acks_all_not_replicated_in_time_gets_request_timed_out(run: Run) -> None:
+def test_a_produce_with_acks_all_not_replicated_in_time_gets_request_timed_out(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, timeout_ms=700) is ErrorCode.REQUEST_TIMED_OUT
@@ -68,7 +68,7 @@ def test_acks_all_not_replicated_in_time_gets_request_timed_out(run: Run) -> Non
     run(scenario)
 
 
-def test_produce_to_a_follower_gets_not_leader_or_follower(run: Run) -> None:
+def test_a_produce_to_a_follower_gets_not_leader_or_follower(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         assert await cluster.produce(2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -76,7 +76,7 @@ def test_produce_to_a_follower_gets_not_leader_or_follower(run: Run) -> None:
     run(scenario)
 
 
-def test_produce_returns_record_errors_and_storage_errors_of_the_log(run: Run) -> None:
+def test_a_produce_returns_record_errors_and_storage_errors_of_the_log(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1,))
         cluster.make_batch = lambda *a, **k: b""
@@ -91,7 +91,7 @@ def test_produce_returns_record_errors_and_storage_errors_of_the_log(run: Run) -
     run(scenario)
 
 
-def test_a_refused_append_names_its_partition_once(run: Run) -> None:
+def test_the_error_of_a_refused_append_names_its_partition_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1, 2))
         messages = [(await cluster.brokers[b].append(1, 100, {P0: b""}))[P0].message for b in (1, 2)]
@@ -103,7 +103,7 @@ def test_a_refused_append_names_its_partition_once(run: Run) -> None:
 # ---- min.insync.replicas
 
 
-def test_produce_below_min_isr_gets_not_enough_replicas_and_writes_nothing(run: Run) -> None:
+def test_a_produce_below_min_isr_gets_not_enough_replicas_and_writes_nothing(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), tell=[1])
         assert await cluster.produce(1) is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -112,7 +112,7 @@ def test_produce_below_min_isr_gets_not_enough_replicas_and_writes_nothing(run: 
     run(scenario, min_insync_replicas=2)
 
 
-def test_high_watermark_does_not_advance_below_min_isr(run: Run) -> None:
+def test_the_high_watermark_does_not_advance_below_min_isr(run: Run) -> None:
     """KAFKA-15583: acks=1 succeeds, the high watermark stays; also while a second member is only proposed."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -147,7 +147,7 @@ def test_records_are_not_acknowledged_while_an_unassigned_broker_is_in_the_isr(r
     run(scenario, min_insync_replicas=2)
 
 
-def test_effective_min_isr_is_bounded_by_the_replication_factor(run: Run) -> None:
+def test_the_effective_min_isr_is_bounded_by_the_replication_factor(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1,))
         assert await cluster.produce(1) is NONE
@@ -155,7 +155,7 @@ def test_effective_min_isr_is_bounded_by_the_replication_factor(run: Run) -> Non
     run(scenario, min_insync_replicas=2)
 
 
-def test_isr_shrunk_below_min_isr_after_the_append_gets_not_enough_replicas_after_append(run: Run) -> None:
+def test_an_isr_shrink_below_min_isr_after_the_append_gets_not_enough_replicas_after_append(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2), (1, 2), tell=[1])
         produced = asyncio.create_task(cluster.produce(1))

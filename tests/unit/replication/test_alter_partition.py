@@ -34,7 +34,7 @@ from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
         (IsrAnswer(ErrorCode.NONE, 1, ids(1, 2), 9), 0),
     ],
 )
-def test_failed_and_successful_isr_updates_are_counted(run: Run, answer: IsrAnswer, failed: int) -> None:
+def test_metrics_count_failed_and_successful_isr_updates(run: Run, answer: IsrAnswer, failed: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2, 3), tell=[1])
         partition, counts = cluster.partition(1), cluster.brokers[1].counts
@@ -52,7 +52,7 @@ def test_failed_and_successful_isr_updates_are_counted(run: Run, answer: IsrAnsw
 
 
 @pytest.mark.parametrize("error", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
-def test_rejected_isr_expansion_is_rolled_back_and_proposed_again(run: Run, error: ErrorCode) -> None:
+def test_a_rejected_isr_expansion_is_rolled_back_and_proposed_again(run: Run, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.controller.answers = [error]
         await cluster.elect(1, (1, 2))
@@ -65,7 +65,7 @@ def test_rejected_isr_expansion_is_rolled_back_and_proposed_again(run: Run, erro
     run(scenario)
 
 
-def test_high_watermark_advances_after_a_rejected_isr_expansion(run: Run) -> None:
+def test_the_high_watermark_advances_after_a_rejected_isr_expansion(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2), tell=[1, 2])
         await cluster.produce(1, b"a")
@@ -83,7 +83,7 @@ def test_high_watermark_advances_after_a_rejected_isr_expansion(run: Run) -> Non
     run(scenario)
 
 
-def test_broker_in_controlled_shutdown_starts_no_new_fetcher(run: Run) -> None:
+def test_a_broker_in_controlled_shutdown_starts_no_new_fetcher(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         cluster.brokers[1].begin_shutdown()
@@ -106,7 +106,7 @@ def test_broker_in_controlled_shutdown_starts_no_new_fetcher(run: Run) -> None:
         ErrorCode.NEW_LEADER_ELECTED,
     ],
 )
-def test_isr_change_rejected_for_a_stale_leader_stays_pending_until_the_next_leader_and_isr(
+def test_an_isr_change_rejected_for_a_stale_leader_stays_pending_until_leader_and_isr(
     run: Run, error: ErrorCode
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -122,7 +122,7 @@ def test_isr_change_rejected_for_a_stale_leader_stays_pending_until_the_next_lea
     run(scenario)
 
 
-def test_isr_change_is_sent_again_after_an_unknown_server_error(run: Run) -> None:
+def test_an_isr_change_is_sent_again_after_an_unknown_server_error(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.controller.answers = [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
         await cluster.elect(1, (1, 2))
@@ -145,7 +145,7 @@ def test_isr_change_is_sent_again_after_an_unknown_server_error(run: Run) -> Non
         lambda request: AlterPartitionResponse(topics=alter_partition_response(request).topics[:0]),
     ],
 )
-def test_failed_alter_partition_is_sent_again_after_50_ms(run: Run, trouble: Answer) -> None:
+def test_a_failed_alter_partition_request_is_sent_again_after_50_ms(run: Run, trouble: Answer) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster, *[trouble] * 10)
         await shrunk(cluster)
@@ -157,7 +157,7 @@ def test_failed_alter_partition_is_sent_again_after_50_ms(run: Run, trouble: Ans
     run(scenario)
 
 
-def test_alter_partition_response_of_another_leader_epoch_is_ignored(run: Run) -> None:
+def test_an_alter_partition_response_of_another_leader_epoch_is_ignored(run: Run) -> None:
     def other_epoch(request: AlterPartitionRequest) -> AlterPartitionResponse:
         response = alter_partition_response(request)
         response.topics[0].partitions[0].leader_epoch += 1
@@ -172,7 +172,9 @@ def test_alter_partition_response_of_another_leader_epoch_is_ignored(run: Run) -
 
 
 @pytest.mark.parametrize(("step", "counts"), [(-1, False), (0, True), (1, True)])
-def test_alter_partition_response_with_an_older_partition_epoch_is_ignored(run: Run, step: int, counts: bool) -> None:
+def test_an_alter_partition_response_with_an_older_partition_epoch_is_ignored(
+    run: Run, step: int, counts: bool
+) -> None:
     def answer(request: AlterPartitionRequest) -> AlterPartitionResponse:
         response = alter_partition_response(request)
         response.topics[0].partitions[0].partition_epoch += step - 1
@@ -186,7 +188,7 @@ def test_alter_partition_response_with_an_older_partition_epoch_is_ignored(run: 
     run(scenario)
 
 
-def test_alter_partition_response_is_ignored_after_a_newer_leader_and_isr(run: Run) -> None:
+def test_an_alter_partition_response_is_ignored_after_a_newer_leader_and_isr(run: Run) -> None:
     """KAFKA-12686: and a change tried meanwhile is refused, because the first still has the partition's place."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -208,7 +210,7 @@ def test_alter_partition_response_is_ignored_after_a_newer_leader_and_isr(run: R
     run(scenario)
 
 
-def test_rejection_after_a_newer_leader_and_isr_does_not_restore_the_old_isr(run: Run) -> None:
+def test_an_alter_partition_rejection_after_a_newer_leader_and_isr_restores_no_old_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster, ErrorCode.INELIGIBLE_REPLICA)
         cluster.controller.held = asyncio.Event()
@@ -221,7 +223,7 @@ def test_rejection_after_a_newer_leader_and_isr_does_not_restore_the_old_isr(run
     run(scenario)
 
 
-def test_former_leader_ignores_the_alter_partition_response(run: Run) -> None:
+def test_a_former_leader_ignores_the_alter_partition_response(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         cluster.controller.held = asyncio.Event()
@@ -237,7 +239,7 @@ def test_former_leader_ignores_the_alter_partition_response(run: Run) -> None:
 # ---- requests
 
 
-def test_one_alter_partition_is_in_flight_and_the_next_carries_all_queued_changes(run: Run) -> None:
+def test_a_broker_sends_one_alter_partition_at_a_time_and_queues_later_isr_changes(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         manager = cluster.brokers[1]._alter_partition
         cluster.controller.held = asyncio.Event()
@@ -279,7 +281,7 @@ def test_one_alter_partition_is_in_flight_and_the_next_carries_all_queued_change
     run(scenario)
 
 
-def test_follower_that_catches_up_while_its_removal_is_pending_returns_to_the_isr(run: Run) -> None:
+def test_a_follower_that_catches_up_while_its_removal_is_pending_returns_to_the_isr(run: Run) -> None:
     """With incremental fetch sessions nothing reads the partition again: no record comes, as min ISR forbids it."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -300,7 +302,7 @@ def test_follower_that_catches_up_while_its_removal_is_pending_returns_to_the_is
     run(scenario)
 
 
-def test_closed_alter_partition_manager_sends_no_isr_change(run: Run) -> None:
+def test_no_isr_change_is_sent_after_the_alter_partition_manager_closes(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         await cluster.brokers[1]._alter_partition.close()
@@ -311,7 +313,7 @@ def test_closed_alter_partition_manager_sends_no_isr_change(run: Run) -> None:
     run(scenario)
 
 
-def test_isr_member_that_is_not_assigned_is_removed(run: Run) -> None:
+def test_the_leader_removes_an_isr_member_that_is_not_an_assigned_replica(run: Run) -> None:
     """KAFKA-9672: it has no replica object, and never fetches."""
 
     async def scenario(cluster: ReplicaCluster) -> None:

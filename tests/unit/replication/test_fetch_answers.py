@@ -30,7 +30,7 @@ def in_memory(answers: list[FetchData]) -> int:
     return sum(len(data.records) for data in answers if not isinstance(data.records, FileSlice))
 
 
-def test_large_fetch_response_holds_only_read_at_once_bytes_in_memory(run_on_disk: Run) -> None:
+def test_a_large_fetch_response_is_read_from_file_in_pieces_with_bounded_memory(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await filled(cluster, 30_000)
         answers = await fetch(cluster, *(at(0, number) for number in range(PARTITIONS)))
@@ -40,7 +40,7 @@ def test_large_fetch_response_holds_only_read_at_once_bytes_in_memory(run_on_dis
     run_on_disk(scenario)
 
 
-def test_follower_fetch_of_large_records_returns_a_file_slice(run_on_disk: Run) -> None:
+def test_a_follower_fetch_of_large_records_returns_a_file_slice(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         await cluster.produce(1, b"x" * 500_000, acks=1)
@@ -51,7 +51,7 @@ def test_follower_fetch_of_large_records_returns_a_file_slice(run_on_disk: Run) 
     run_on_disk(scenario)
 
 
-def test_small_records_are_read_into_memory_whatever_their_number(run_on_disk: Run) -> None:
+def test_a_fetch_of_any_number_of_small_batches_is_read_into_memory(run_on_disk: Run) -> None:
     """The encoder joins small parts, which slices cannot be."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -62,7 +62,7 @@ def test_small_records_are_read_into_memory_whatever_their_number(run_on_disk: R
     run_on_disk(scenario)
 
 
-def test_records_outside_the_page_cache_are_read_in_a_thread(run_on_disk: Run) -> None:
+def test_fetched_records_outside_the_page_cache_are_read_in_a_thread(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await filled(cluster, 100)
         log = cast(Log, cluster.log(1, TopicPartition("orders", 0)))

@@ -32,7 +32,7 @@ def values(content: bytes) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_records_are_converted_to_the_format_of_the_consumer(run_on_disk: Run, magic: int) -> None:
+def test_fetched_records_are_converted_to_the_message_format_of_an_old_consumer(run_on_disk: Run, magic: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await log_of(cluster)
         append(cluster, build_batch([NewRecord(b"a"), NewRecord(b"b")]))
@@ -44,7 +44,7 @@ def test_records_are_converted_to_the_format_of_the_consumer(run_on_disk: Run, m
     run_on_disk(scenario)
 
 
-def test_transaction_markers_are_passed_over(run_on_disk: Run) -> None:
+def test_fetches_of_old_consumers_skip_transaction_markers(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await log_of(cluster)
         for _ in range(3):
@@ -68,7 +68,7 @@ def test_transaction_markers_are_passed_over(run_on_disk: Run) -> None:
         ({"compression_type": "zstd"}, {}, ErrorCode.NONE),
     ],
 )
-def test_topic_configs_can_rule_old_consumers_out(
+def test_fetches_of_old_consumers_are_refused_if_topic_configs_rule_out_conversion(
     run_on_disk: Run, configs: dict[str, str], how: dict[str, object], error: ErrorCode
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -78,7 +78,7 @@ def test_topic_configs_can_rule_old_consumers_out(
     run_on_disk(scenario)
 
 
-def test_a_zstd_batch_cannot_be_converted_and_what_is_before_it_is(run_on_disk: Run) -> None:
+def test_a_fetch_of_an_old_consumer_converts_records_up_to_a_zstd_batch(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await log_of(cluster)
         append(cluster, build_batch([NewRecord(b"a")]))
@@ -89,7 +89,7 @@ def test_a_zstd_batch_cannot_be_converted_and_what_is_before_it_is(run_on_disk: 
     run_on_disk(scenario)
 
 
-def test_a_partition_gets_its_share_of_a_response_and_at_least_one_batch(
+def test_a_converted_fetch_limits_each_partition_to_max_bytes_but_at_least_one_batch(
     run_on_disk: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:

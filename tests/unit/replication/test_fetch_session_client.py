@@ -40,7 +40,7 @@ def session(request: FetchRequest) -> tuple[int, int]:
     return request.session_id, request.session_epoch
 
 
-def test_first_fetch_is_full_and_later_ones_name_only_changed_partitions() -> None:
+def test_a_followers_first_fetch_is_full_and_later_fetches_name_only_changed_partitions() -> None:
     client = FetchSessionClient()
     want(client, A)
     want(client, B)
@@ -55,7 +55,7 @@ def test_first_fetch_is_full_and_later_ones_name_only_changed_partitions() -> No
     assert len(client) == 2
 
 
-def test_follower_fetch_carries_replica_epochs_and_size_limits() -> None:
+def test_a_followers_fetch_carries_replica_id_epochs_and_size_limits() -> None:
     client = FetchSessionClient()
     want(client, A)
     request, version = build(client)
@@ -69,7 +69,7 @@ def test_follower_fetch_carries_replica_epochs_and_size_limits() -> None:
     assert (partition.log_start_offset, partition.partition_max_bytes) == (0, 1_048_576)
 
 
-def test_one_partition_without_topic_id_switches_the_session_to_version_12() -> None:
+def test_a_partition_without_topic_id_switches_the_fetch_session_to_version_12() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -88,7 +88,7 @@ def test_one_partition_without_topic_id_switches_the_session_to_version_12() -> 
     assert (version, session(request)) == (17, (10, 0))
 
 
-def test_removed_partition_is_listed_once_as_forgotten() -> None:
+def test_a_removed_partition_is_listed_once_as_forgotten_in_the_fetch_session() -> None:
     client = FetchSessionClient()
     want(client, A)
     want(client, B)
@@ -104,7 +104,7 @@ def test_removed_partition_is_listed_once_as_forgotten() -> None:
     assert len(client) == 1
 
 
-def test_partition_removed_and_added_again_before_a_request_is_not_forgotten() -> None:
+def test_a_partition_removed_and_readded_before_the_next_fetch_is_not_listed_as_forgotten() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -116,7 +116,7 @@ def test_partition_removed_and_added_again_before_a_request_is_not_forgotten() -
     assert (named(request), request.forgotten_topics_data) == ([(0, 4)], [])
 
 
-def test_recreated_topic_is_fetched_by_its_new_id_and_the_old_id_forgotten() -> None:
+def test_a_recreated_topic_is_fetched_by_its_new_topic_id_and_the_old_forgotten() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -129,7 +129,7 @@ def test_recreated_topic_is_fetched_by_its_new_id_and_the_old_id_forgotten() -> 
     assert client.topic_name(OTHER) == "a"
 
 
-def test_leader_without_a_free_session_slot_gets_full_fetches() -> None:
+def test_a_leader_without_a_free_session_slot_gets_full_fetches() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client, session=0)
@@ -138,7 +138,7 @@ def test_leader_without_a_free_session_slot_gets_full_fetches() -> None:
     assert named(request) == [(0, 0)]
 
 
-def test_session_id_0_in_a_response_makes_the_next_fetch_full() -> None:
+def test_a_fetch_response_with_session_id_0_makes_the_next_fetch_full() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -147,7 +147,7 @@ def test_session_id_0_in_a_response_makes_the_next_fetch_full() -> None:
     assert session(ask(client)) == (0, 0)
 
 
-def test_fetch_session_id_not_found_makes_the_next_fetch_full_without_a_session() -> None:
+def test_fetch_session_id_not_found_makes_the_followers_next_fetch_full() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -157,7 +157,7 @@ def test_fetch_session_id_not_found_makes_the_next_fetch_full_without_a_session(
     assert (session(request), named(request)) == ((0, 0), [(0, 0)])
 
 
-def test_invalid_fetch_session_epoch_makes_the_next_fetch_replace_the_session() -> None:
+def test_invalid_fetch_session_epoch_makes_the_followers_next_fetch_replace_the_session() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -166,7 +166,7 @@ def test_invalid_fetch_session_epoch_makes_the_next_fetch_replace_the_session() 
     assert session(ask(client)) == (9, 0)
 
 
-def test_lost_response_makes_the_next_fetch_replace_the_session() -> None:
+def test_a_lost_fetch_response_makes_the_next_fetch_replace_the_session() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -175,7 +175,7 @@ def test_lost_response_makes_the_next_fetch_replace_the_session() -> None:
     assert session(ask(client)) == (9, 0)
 
 
-def test_response_with_a_session_error_is_reported_as_without_data() -> None:
+def test_a_fetch_response_with_a_session_error_is_reported_as_containing_no_data() -> None:
     client = FetchSessionClient()
 
     assert client.on_response(FetchResponse(session_id=4))

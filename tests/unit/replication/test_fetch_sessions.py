@@ -86,7 +86,7 @@ def named(found: FetchAnswer) -> list[int]:
     return [w.request.partition for w, _ in found.partitions]
 
 
-def test_first_full_fetch_creates_a_session(sessions: FetchSessions) -> None:
+def test_the_first_full_fetch_creates_a_fetch_session(sessions: FetchSessions) -> None:
     context = opened(sessions, requested(wanted(0), wanted(1)))
     found = answer(context)
 
@@ -99,7 +99,7 @@ def test_first_full_fetch_creates_a_session(sessions: FetchSessions) -> None:
     assert (len(sessions), sessions.partition_count) == (1, 2)
 
 
-def test_full_fetch_with_a_session_id_replaces_that_session(sessions: FetchSessions) -> None:
+def test_a_full_fetch_with_a_session_id_replaces_that_fetch_session(sessions: FetchSessions) -> None:
     old = create(sessions)
     new = create(sessions, session=old)
 
@@ -109,7 +109,7 @@ def test_full_fetch_with_a_session_id_replaces_that_session(sessions: FetchSessi
 
 
 @pytest.mark.parametrize("with_session", [False, True])
-def test_fetch_with_final_epoch_closes_the_session(sessions: FetchSessions, with_session: bool) -> None:
+def test_a_fetch_with_the_final_epoch_closes_its_fetch_session(sessions: FetchSessions, with_session: bool) -> None:
     old = create(sessions) if with_session else 0
 
     found = answer(opened(sessions, requested(wanted(), session=old, epoch=-1)))
@@ -118,11 +118,11 @@ def test_fetch_with_final_epoch_closes_the_session(sessions: FetchSessions, with
     assert len(sessions) == 0
 
 
-def test_incremental_fetch_of_an_unknown_session_gets_fetch_session_id_not_found(sessions: FetchSessions) -> None:
+def test_an_incremental_fetch_of_an_unknown_session_gets_fetch_session_id_not_found(sessions: FetchSessions) -> None:
     assert sessions.open(requested(session=9, epoch=1)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_incremental_fetch_with_a_wrong_epoch_gets_invalid_fetch_session_epoch(sessions: FetchSessions) -> None:
+def test_an_incremental_fetch_with_a_wrong_epoch_gets_invalid_fetch_session_epoch(sessions: FetchSessions) -> None:
     session = create(sessions)
 
     assert sessions.open(requested(session=session, epoch=2)) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -132,7 +132,9 @@ def test_incremental_fetch_with_a_wrong_epoch_gets_invalid_fetch_session_epoch(s
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_session_by_topic_id_rejects_a_fetch_by_name_and_the_reverse(sessions: FetchSessions, by_id: bool) -> None:
+def test_a_fetch_session_by_topic_id_rejects_a_fetch_by_name_and_the_reverse(
+    sessions: FetchSessions, by_id: bool
+) -> None:
     session = create(sessions, uses_topic_ids=by_id)
 
     refused = sessions.open(requested(session=session, epoch=1, uses_topic_ids=not by_id))
@@ -140,13 +142,13 @@ def test_session_by_topic_id_rejects_a_fetch_by_name_and_the_reverse(sessions: F
     assert refused is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_session_epoch_wraps_from_the_maximum_to_1() -> None:
+def test_a_fetch_session_epoch_wraps_from_the_maximum_to_1() -> None:
     assert next_epoch(0) == 1
     assert next_epoch(MAX_EPOCH - 1) == MAX_EPOCH
     assert next_epoch(MAX_EPOCH) == 1
 
 
-def test_incremental_fetch_reads_only_changed_partitions(sessions: FetchSessions) -> None:
+def test_an_incremental_fetch_reads_only_changed_partitions(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(0), wanted(1), wanted(2))
 
     context = opened(sessions, requested(wanted(1, offset=5), session=session, epoch=1))
@@ -154,7 +156,7 @@ def test_incremental_fetch_reads_only_changed_partitions(sessions: FetchSessions
     assert [w.request for w in context.waiter.changed] == [wanted(1, offset=5)]
 
 
-def test_incremental_response_contains_only_changed_partitions(sessions: FetchSessions) -> None:
+def test_an_incremental_fetch_response_contains_only_changed_partitions(sessions: FetchSessions) -> None:
     session = create(sessions, *(wanted(p) for p in range(6)))
     context = opened(sessions, requested(*(wanted(p) for p in range(6)), session=session, epoch=1))
 
@@ -172,7 +174,7 @@ def test_incremental_response_contains_only_changed_partitions(sessions: FetchSe
     assert named(found) == [1, 2, 3, 4, 5]
 
 
-def test_incremental_response_does_not_repeat_an_unchanged_high_watermark(sessions: FetchSessions) -> None:
+def test_an_incremental_fetch_response_does_not_repeat_an_unchanged_high_watermark(sessions: FetchSessions) -> None:
     session = create(sessions)
     first = answer(opened(sessions, requested(wanted(), session=session, epoch=1)), told(high_watermark=11))
     second = answer(opened(sessions, requested(wanted(), session=session, epoch=2)), told(high_watermark=11))
@@ -180,7 +182,7 @@ def test_incremental_response_does_not_repeat_an_unchanged_high_watermark(sessio
     assert (named(first), named(second)) == ([0], [])
 
 
-def test_incremental_response_contains_a_partition_whose_error_has_cleared(sessions: FetchSessions) -> None:
+def test_an_incremental_fetch_response_contains_a_partition_whose_error_has_cleared(sessions: FetchSessions) -> None:
     session = create(sessions)
     refused = FetchData(ErrorCode.NOT_LEADER_OR_FOLLOWER, log_start_offset=0)
     answer(opened(sessions, requested(wanted(), session=session, epoch=1)), refused)
@@ -190,7 +192,7 @@ def test_incremental_response_contains_a_partition_whose_error_has_cleared(sessi
     assert named(found) == [0]
 
 
-def test_partitions_that_returned_data_are_read_last_in_the_next_fetch(sessions: FetchSessions) -> None:
+def test_partitions_that_returned_data_are_read_last_in_the_sessions_next_fetch(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(0), wanted(1), wanted(2))
     context = opened(sessions, requested(wanted(0), wanted(1), wanted(2), session=session, epoch=1))
     answer(context, {0: told(records=b"x"), 1: told(), 2: told()})
@@ -200,7 +202,7 @@ def test_partitions_that_returned_data_are_read_last_in_the_next_fetch(sessions:
     assert [w.request.partition for w in context.waiter.changed] == [1, 2, 0]
 
 
-def test_forgotten_partitions_are_not_fetched_any_more(sessions: FetchSessions) -> None:
+def test_partitions_that_a_fetch_lists_as_forgotten_leave_the_session(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(0), wanted(1))
 
     context = opened(
@@ -211,7 +213,7 @@ def test_forgotten_partitions_are_not_fetched_any_more(sessions: FetchSessions) 
     assert sessions.partition_count == 1
 
 
-def test_session_without_partitions_is_closed(sessions: FetchSessions) -> None:
+def test_a_fetch_session_without_partitions_is_closed(sessions: FetchSessions) -> None:
     session = create(sessions)
 
     found = answer(opened(sessions, requested(session=session, epoch=1, forgotten=[("t", ZERO_ID, 0)])))
@@ -220,14 +222,14 @@ def test_session_without_partitions_is_closed(sessions: FetchSessions) -> None:
     assert len(sessions) == 0
 
 
-def test_full_fetch_without_partitions_creates_no_session(sessions: FetchSessions) -> None:
+def test_a_full_fetch_without_partitions_creates_no_session(sessions: FetchSessions) -> None:
     context = opened(sessions, requested())
 
     assert not context.has_partitions()
     assert answer(context).session_id == 0
 
 
-def test_response_after_a_newer_fetch_of_the_session_is_invalid_fetch_session_epoch(sessions: FetchSessions) -> None:
+def test_a_fetch_overtaken_by_a_newer_fetch_of_its_session_gets_invalid_session_epoch(sessions: FetchSessions) -> None:
     session = create(sessions)
     first = opened(sessions, requested(session=session, epoch=1))
     sessions.open(requested(session=session, epoch=2))
@@ -237,7 +239,7 @@ def test_response_after_a_newer_fetch_of_the_session_is_invalid_fetch_session_ep
     assert (found.error, found.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session)
 
 
-def test_session_with_topic_ids_identifies_a_partition_by_its_id(sessions: FetchSessions) -> None:
+def test_a_fetch_session_with_topic_ids_identifies_a_partition_by_its_topic_id(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(topic=None, topic_id=ID), uses_topic_ids=True)
 
     context = opened(sessions, requested(wanted(0, 4, "t", ID), session=session, epoch=1, uses_topic_ids=True))
@@ -250,7 +252,7 @@ def test_session_with_topic_ids_identifies_a_partition_by_its_id(sessions: Fetch
 # ---- slots
 
 
-def test_full_fetch_is_served_without_a_session_when_none_can_be_evicted(sessions: FetchSessions) -> None:
+def test_a_full_fetch_is_served_without_a_session_when_no_session_can_be_evicted(sessions: FetchSessions) -> None:
     for _ in range(3):
         create(sessions)
 
@@ -260,7 +262,7 @@ def test_full_fetch_is_served_without_a_session_when_none_can_be_evicted(session
     assert named(found) == [0, 1]
 
 
-def test_least_recently_used_stale_session_is_evicted(sessions: FetchSessions, time: Time) -> None:
+def test_the_least_recently_used_stale_fetch_session_is_evicted(sessions: FetchSessions, time: Time) -> None:
     first, second, third = (create(sessions) for _ in range(3))
     time.now_ms += EVICTION_MS
     sessions.open(requested(wanted(), session=first, epoch=1))
@@ -282,7 +284,7 @@ def keep_using(sessions: FetchSessions, time: Time, *used: int) -> None:
             assert isinstance(sessions.open(requested(wanted(), session=session, epoch=epoch)), IncrementalFetch)
 
 
-def test_older_session_with_fewer_partitions_is_evicted(sessions: FetchSessions, time: Time) -> None:
+def test_a_new_fetch_session_evicts_an_older_session_with_fewer_partitions(sessions: FetchSessions, time: Time) -> None:
     big, small, other = create(sessions, wanted(0), wanted(1)), create(sessions), create(sessions, wanted(0), wanted(1))
     keep_using(sessions, time, big, small, other)
 
@@ -291,21 +293,21 @@ def test_older_session_with_fewer_partitions_is_evicted(sessions: FetchSessions,
     assert sessions.get(big) is not None
 
 
-def test_session_with_more_partitions_is_not_evicted(sessions: FetchSessions, time: Time) -> None:
+def test_a_new_fetch_session_does_not_evict_a_session_with_more_partitions(sessions: FetchSessions, time: Time) -> None:
     used = [create(sessions, wanted(0), wanted(1)) for _ in range(3)]
     keep_using(sessions, time, *used)
 
     assert create(sessions, wanted(0)) == 0
 
 
-def test_follower_session_evicts_a_consumer_session_at_once(sessions: FetchSessions) -> None:
+def test_a_followers_fetch_session_evicts_a_consumers_session_at_once(sessions: FetchSessions) -> None:
     for _ in range(3):
         create(sessions, wanted(0), wanted(1))
 
     assert create(sessions, wanted(0), replica_id=2) > 0
 
 
-def test_consumer_session_never_evicts_a_follower_session(sessions: FetchSessions, time: Time) -> None:
+def test_a_consumers_fetch_session_never_evicts_a_followers_session(sessions: FetchSessions, time: Time) -> None:
     used = [create(sessions, wanted(0), replica_id=2) for _ in range(3)]
     keep_using(sessions, time, *used)
 
@@ -313,11 +315,11 @@ def test_consumer_session_never_evicts_a_follower_session(sessions: FetchSession
     assert create(sessions, wanted(0), wanted(1), replica_id=3) > 0  # a follower with more partitions does
 
 
-def test_zero_slots_create_no_sessions(time: Time) -> None:
+def test_a_broker_configured_with_zero_fetch_session_slots_creates_no_sessions(time: Time) -> None:
     assert create(FetchSessions(random.Random(1), time, slots=0)) == 0
 
 
-def test_close_removes_all_sessions(sessions: FetchSessions) -> None:
+def test_closing_the_fetch_session_cache_removes_all_sessions(sessions: FetchSessions) -> None:
     create(sessions)
     create(sessions)
 

@@ -12,7 +12,7 @@ from klamm.model.ids import BrokerId
 from klamm.replication.fetch_data import FetchPartition
 
 
-def test_waiting_consumer_fetch_completes_when_the_high_watermark_advances(run: Run) -> None:
+def test_a_waiting_consumer_fetch_completes_when_the_high_watermark_advances(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await asyncio.sleep(1)
@@ -28,7 +28,7 @@ def test_waiting_consumer_fetch_completes_when_the_high_watermark_advances(run: 
     run(scenario)
 
 
-def test_waiting_follower_fetch_completes_when_the_leader_appends(run: Run) -> None:
+def test_a_waiting_follower_fetch_completes_when_the_leader_appends(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000, replica_id=2))
@@ -40,7 +40,7 @@ def test_waiting_follower_fetch_completes_when_the_leader_appends(run: Run) -> N
     run(scenario)
 
 
-def test_fetch_without_data_is_answered_after_max_wait_ms(run: Run) -> None:
+def test_a_fetch_without_data_is_answered_after_max_wait_ms(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         found = await fetch(cluster, at(0), at(0, 1), max_wait_ms=700)
@@ -49,7 +49,7 @@ def test_fetch_without_data_is_answered_after_max_wait_ms(run: Run) -> None:
     run(scenario)
 
 
-def test_fetch_waits_until_min_bytes_are_there(run: Run) -> None:
+def test_a_fetch_waits_until_min_bytes_are_available(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000, min_bytes=2 * SIZE))
@@ -65,7 +65,7 @@ def test_fetch_waits_until_min_bytes_are_there(run: Run) -> None:
     run(scenario)
 
 
-def test_fetch_with_one_failed_partition_is_answered_at_once(run: Run) -> None:
+def test_a_fetch_with_a_failed_partition_is_answered_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         found = await fetch(cluster, at(0), at(0, 9), max_wait_ms=1_000)
@@ -74,7 +74,7 @@ def test_fetch_with_one_failed_partition_is_answered_at_once(run: Run) -> None:
     run(scenario)
 
 
-def test_fetch_without_partitions_is_answered_at_once(run: Run) -> None:
+def test_a_fetch_without_partitions_is_answered_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await fetch(cluster, max_wait_ms=1_000) == []
         assert now() == 0
@@ -89,7 +89,7 @@ def test_fetch_without_partitions_is_answered_at_once(run: Run) -> None:
         (at(0, current_leader_epoch=0), False, ErrorCode.FENCED_LEADER_EPOCH),
     ],
 )
-def test_waiting_fetch_fails_when_the_leader_becomes_a_follower(
+def test_a_waiting_fetch_fails_when_the_leader_becomes_a_follower(
     run: Run, partition: FetchPartition, leader_only: bool, error: ErrorCode
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -103,7 +103,7 @@ def test_waiting_fetch_fails_when_the_leader_becomes_a_follower(
     run(scenario)
 
 
-def test_waiting_fetch_gets_kafka_storage_error_when_the_log_directory_fails(run: Run) -> None:
+def test_a_waiting_fetch_gets_kafka_storage_error_when_the_log_directory_fails(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000))
@@ -114,7 +114,7 @@ def test_waiting_fetch_gets_kafka_storage_error_when_the_log_directory_fails(run
     run(scenario)
 
 
-def test_waiting_fetch_gets_offset_out_of_range_when_the_log_start_passes_it(run_on_disk: Run) -> None:
+def test_a_waiting_fetch_gets_offset_out_of_range_when_the_log_start_passes_its_offset(run_on_disk: Run) -> None:
     """Retention and DeleteRecords move it; nothing else happens in the partition."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -130,7 +130,7 @@ def test_waiting_fetch_gets_offset_out_of_range_when_the_log_start_passes_it(run
     run_on_disk(scenario)
 
 
-def test_cancelled_fetch_removes_its_partition_watcher(run: Run) -> None:
+def test_a_cancelled_fetch_removes_its_watcher_of_the_partition(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000))
@@ -145,7 +145,7 @@ def test_cancelled_fetch_removes_its_partition_watcher(run: Run) -> None:
     run(scenario)
 
 
-def test_response_has_the_high_watermark_from_before_the_fetch(run: Run) -> None:
+def test_a_follower_fetch_response_has_the_high_watermark_from_before_that_fetch(run: Run) -> None:
     """The fetch that lets the high watermark rise is answered with the old one; the next one has the new."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -160,7 +160,7 @@ def test_response_has_the_high_watermark_from_before_the_fetch(run: Run) -> None
     run(scenario)
 
 
-def test_read_after_waiting_does_not_count_as_a_second_follower_fetch(run: Run) -> None:
+def test_the_read_after_a_waiting_fetch_does_not_count_as_a_second_follower_fetch(run: Run) -> None:
     """KAFKA-8400: what is read from purgatory does not count as the follower having fetched at that time."""
 
     async def scenario(cluster: ReplicaCluster) -> None:

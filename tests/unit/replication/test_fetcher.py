@@ -34,7 +34,7 @@ def refuse_as_corrupt(records: bytes) -> None:
     raise CorruptRecords("CRC does not match")
 
 
-def test_fetched_records_are_appended_and_the_next_fetch_starts_behind_them(follow: Follow) -> None:
+def test_a_follower_appends_fetched_records_and_next_fetches_from_its_log_end(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         log = cluster.log(1)
@@ -47,7 +47,7 @@ def test_fetched_records_are_appended_and_the_next_fetch_starts_behind_them(foll
     follow(scenario, answer(data(records=records, high_watermark=3)), records=(2,))
 
 
-def test_follower_high_watermark_is_bounded_by_its_log_end(follow: Follow) -> None:
+def test_a_followers_high_watermark_is_bounded_by_its_log_end(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).high_watermark == 2
@@ -55,7 +55,7 @@ def test_follower_high_watermark_is_bounded_by_its_log_end(follow: Follow) -> No
     follow(scenario, answer(data(high_watermark=99)), records=(2,))
 
 
-def test_follower_takes_over_a_lower_high_watermark(follow: Follow) -> None:
+def test_a_follower_accepts_a_lower_high_watermark_from_its_leader(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).high_watermark == 1
@@ -63,7 +63,7 @@ def test_follower_takes_over_a_lower_high_watermark(follow: Follow) -> None:
     follow(scenario, answer(data(high_watermark=2)), answer(data(high_watermark=1)), records=(2,))
 
 
-def test_empty_response_keeps_the_last_fetched_epoch(follow: Follow) -> None:
+def test_an_empty_fetch_response_keeps_the_followers_last_fetched_epoch(follow: Follow) -> None:
     """KAFKA-15510"""
 
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
@@ -74,7 +74,7 @@ def test_empty_response_keeps_the_last_fetched_epoch(follow: Follow) -> None:
     follow(scenario, answer(data(high_watermark=1)), records=(2,))
 
 
-def test_follower_takes_over_the_log_start_offset_and_reports_it(follow: Follow) -> None:
+def test_a_follower_accepts_the_leaders_log_start_offset_and_reports_its_own(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         starts = [[p.log_start_offset for t in m.topics for p in t.partitions] for m in leader.asked]
@@ -85,7 +85,7 @@ def test_follower_takes_over_the_log_start_offset_and_reports_it(follow: Follow)
     follow(scenario, answer(data(high_watermark=2, log_start_offset=1)), beyond, records=(2,))
 
 
-def test_log_without_leader_epochs_is_truncated_to_its_high_watermark(run: Run) -> None:
+def test_a_follower_truncates_a_log_without_leader_epochs_to_its_high_watermark(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
         cluster.brokers[1].fetchers.remove([P0])
@@ -101,7 +101,7 @@ def test_log_without_leader_epochs_is_truncated_to_its_high_watermark(run: Run) 
     run(scenario)
 
 
-def test_diverging_epoch_truncates_the_log_and_fetching_continues(follow: Follow) -> None:
+def test_a_diverging_epoch_makes_the_follower_truncate_its_log_and_continue_fetching(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).truncations == [1]
@@ -114,7 +114,7 @@ def test_diverging_epoch_truncates_the_log_and_fetching_continues(follow: Follow
     follow(scenario, answer(diverging), records=(3,))
 
 
-def test_diverging_epoch_of_one_partition_does_not_stop_appends_to_others(follow: Follow) -> None:
+def test_a_diverging_epoch_of_a_partition_does_not_stop_appends_to_other_partitions(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).end_offset == 1
@@ -124,7 +124,7 @@ def test_diverging_epoch_of_one_partition_does_not_stop_appends_to_others(follow
     follow(scenario, answer(diverging, data(1, records=batch(base=0, epoch=3))), records=(3, 0))
 
 
-def test_divergence_found_in_an_earlier_leader_epoch_truncates_nothing(
+def test_a_diverging_epoch_response_for_an_earlier_leader_epoch_truncates_nothing(
     follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KAFKA-7786: while another partition of the response is flushed, this broker stops following the leader."""
@@ -139,7 +139,7 @@ def test_divergence_found_in_an_earlier_leader_epoch_truncates_nothing(
     follow(scenario, answer(diverging, data(1, records=batch(base=0, epoch=3))), records=(3, 0))
 
 
-def test_offset_out_of_range_in_an_earlier_leader_epoch_is_ignored(
+def test_an_offset_out_of_range_response_for_an_earlier_leader_epoch_is_ignored(
     follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
@@ -165,7 +165,7 @@ RETRIED = [
 
 
 @pytest.mark.parametrize("error", RETRIED)
-def test_retriable_error_delays_its_partition_and_no_other(follow: Follow, error: ErrorCode) -> None:
+def test_a_retriable_fetch_error_delays_only_its_own_partition(follow: Follow, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert leader.fetches() == [[(0, 0, -1), (1, 0, -1)], [(1, 1, 3)]]
@@ -177,7 +177,7 @@ def test_retriable_error_delays_its_partition_and_no_other(follow: Follow, error
     follow(scenario, answer(data(0, error), data(1, records=batch(base=0, epoch=3))), records=(0, 0))
 
 
-def test_retry_delay_doubles_up_to_the_backoff_and_resets_on_success(follow: Follow) -> None:
+def test_the_fetch_retry_delay_doubles_up_to_the_backoff_and_resets_on_success(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(20)
         pauses = [round(b - a, 3) for a, b in zip(leader.times, leader.times[1:], strict=False)]
@@ -188,7 +188,7 @@ def test_retry_delay_doubles_up_to_the_backoff_and_resets_on_success(follow: Fol
     follow(scenario, *[refused] * 7, good, refused)
 
 
-def test_fenced_leader_epoch_stops_the_partition_until_the_next_leader_and_isr(follow: Follow) -> None:
+def test_fenced_leader_epoch_stops_fetching_a_partition_until_the_next_leader_and_isr(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(50)
         assert fetcher.failed == {P0}
@@ -202,7 +202,7 @@ def test_fenced_leader_epoch_stops_the_partition_until_the_next_leader_and_isr(f
     follow(scenario, answer(data(0, ErrorCode.FENCED_LEADER_EPOCH)))
 
 
-def test_response_to_a_fetch_in_an_older_leader_epoch_is_ignored(follow: Follow) -> None:
+def test_the_response_to_a_fetch_of_an_older_leader_epoch_is_ignored(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).end_offset == 0
@@ -222,7 +222,7 @@ def test_response_to_a_fetch_in_an_older_leader_epoch_is_ignored(follow: Follow)
     follow(cached, meanwhile)
 
 
-def test_response_for_a_removed_partition_is_ignored(follow: Follow) -> None:
+def test_a_fetch_response_for_a_removed_partition_is_ignored(follow: Follow) -> None:
     scene: dict[str, Any] = {}
 
     def meanwhile() -> FetchResponse:
@@ -238,7 +238,7 @@ def test_response_for_a_removed_partition_is_ignored(follow: Follow) -> None:
     follow(scenario, meanwhile)
 
 
-def test_records_with_an_offset_gap_stop_their_partition_and_no_other(follow: Follow) -> None:
+def test_fetched_records_with_an_offset_gap_stop_only_their_own_partition(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert fetcher.failed == {P0}
@@ -248,7 +248,7 @@ def test_records_with_an_offset_gap_stop_their_partition_and_no_other(follow: Fo
     follow(scenario, answer(bad, good), records=(2, 0))
 
 
-def test_log_end_changed_during_a_fetch_stops_the_partition(follow: Follow) -> None:
+def test_a_log_end_changed_during_a_fetch_stops_fetching_that_partition(follow: Follow) -> None:
     scene: dict[str, Any] = {}
 
     def meanwhile() -> FetchResponse:
@@ -263,7 +263,7 @@ def test_log_end_changed_during_a_fetch_stops_the_partition(follow: Follow) -> N
     follow(scenario, meanwhile)
 
 
-def test_storage_error_on_append_stops_the_partition_and_takes_it_offline(follow: Follow) -> None:
+def test_a_storage_error_on_a_followers_append_takes_the_partition_offline(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         cluster.log(1).is_broken = True
         await settle()
@@ -273,7 +273,7 @@ def test_storage_error_on_append_stops_the_partition_and_takes_it_offline(follow
     follow(scenario, answer(data(records=batch(base=0, epoch=3))))
 
 
-def test_corrupt_records_are_fetched_again(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_fetches_corrupt_records_again(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         log = cluster.log(1)
         with monkeypatch.context() as patch:
@@ -287,7 +287,7 @@ def test_corrupt_records_are_fetched_again(follow: Follow, monkeypatch: pytest.M
     follow(scenario, good, good)
 
 
-def test_corrupt_records_are_fetched_again_after_growing_delays(
+def test_a_follower_fetches_corrupt_records_again_after_growing_delays(
     follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flipped bit on the leader's disk stays: the log of the follower must not fill with one error."""
@@ -300,7 +300,7 @@ def test_corrupt_records_are_fetched_again_after_growing_delays(
     follow(scenario, *[answer(data(records=batch(base=0, epoch=3)))] * 10)
 
 
-def test_batches_before_a_corrupt_one_are_kept_and_fetching_continues_behind_them(
+def test_a_follower_keeps_fetched_batches_before_a_corrupt_batch(
     follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log writes what lies before the bad batch: the next fetch must go on behind it."""
@@ -325,7 +325,7 @@ def test_batches_before_a_corrupt_one_are_kept_and_fetching_continues_behind_the
     follow(scenario, both, answer(data(records=batch(base=1, epoch=3))))
 
 
-def test_empty_log_reset_into_a_batch_starts_at_the_base_offset_of_that_batch(follow: Follow) -> None:
+def test_a_followers_empty_log_reset_inside_a_batch_starts_at_the_batchs_base_offset(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         log = cluster.log(1)

@@ -33,7 +33,7 @@ OUT_OF_RANGE = {
 
 
 @pytest.mark.parametrize(("offsets", "end", "truncations"), OUT_OF_RANGE.values(), ids=OUT_OF_RANGE)
-def test_out_of_range_fetch_resets_to_the_offsets_of_the_leader(
+def test_a_followers_fetch_out_of_range_resets_its_log_to_the_leaders_offsets(
     follow: Follow, offsets: tuple[int, ...], end: int, truncations: list[int]
 ) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
@@ -47,7 +47,7 @@ def test_out_of_range_fetch_resets_to_the_offsets_of_the_leader(
     follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=offsets)
 
 
-def test_an_offset_inside_the_leaders_log_that_is_refused_again_is_fetched_after_a_backoff(follow: Follow) -> None:
+def test_a_repeated_offset_out_of_range_inside_the_leaders_log_is_retried_after_a_backoff(follow: Follow) -> None:
     refusals = [answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)) for _ in range(100)]
 
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
@@ -68,7 +68,7 @@ def test_an_offset_inside_the_leaders_log_that_is_refused_again_is_fetched_after
         ((ListOffsetsResponse(),), False),
     ],
 )
-def test_offset_reset_stops_when_fenced_and_retries_after_other_errors(
+def test_a_followers_offset_reset_stops_when_fenced_and_is_retried_after_other_errors(
     follow: Follow, offsets: tuple[Any, ...], fails: bool
 ) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
@@ -80,7 +80,7 @@ def test_offset_reset_stops_when_fenced_and_retries_after_other_errors(
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_offset_reset_of_a_removed_partition_changes_nothing(follow: Follow, at: int) -> None:
+def test_a_followers_offset_reset_of_a_removed_partition_changes_nothing(follow: Follow, at: int) -> None:
     scene: dict[str, Any] = {}
 
     def meanwhile() -> ListOffsetsResponse:
@@ -98,7 +98,7 @@ def test_offset_reset_of_a_removed_partition_changes_nothing(follow: Follow, at:
     follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=offsets)
 
 
-def test_storage_error_during_an_offset_reset_stops_the_partition(follow: Follow) -> None:
+def test_a_storage_error_during_a_followers_offset_reset_stops_the_partition(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         cluster.log(1).is_broken = True
         await settle()
@@ -113,7 +113,7 @@ def test_storage_error_during_an_offset_reset_stops_the_partition(follow: Follow
 @pytest.mark.parametrize(
     "trouble", [ConnectionResetError("gone"), KlammError("lost"), TimeoutError(), ZeroDivisionError()]
 )
-def test_fetcher_reconnects_after_a_lost_connection_and_replaces_the_session(
+def test_a_fetcher_reconnects_after_a_lost_connection_and_replaces_the_fetch_session(
     follow: Follow, trouble: Exception
 ) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
@@ -126,7 +126,7 @@ def test_fetcher_reconnects_after_a_lost_connection_and_replaces_the_session(
     follow(scenario, answer(data()), trouble)
 
 
-def test_session_error_sends_a_full_fetch_at_once(follow: Follow) -> None:
+def test_a_fetch_session_error_makes_the_fetcher_send_a_full_fetch_at_once(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert [(m.session_id, m.session_epoch) for m in leader.asked] == [(0, 0), (9, 1), (9, 0)]
@@ -135,7 +135,7 @@ def test_session_error_sends_a_full_fetch_at_once(follow: Follow) -> None:
     follow(scenario, answer(data()), answer(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
 
 
-def test_fetch_refused_with_another_error_is_retried_after_the_backoff(follow: Follow) -> None:
+def test_a_fetch_refused_with_an_error_that_is_no_session_error_is_retried_after_backoff(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(0.04)
         assert len(leader.asked) == 1
@@ -145,7 +145,7 @@ def test_fetch_refused_with_another_error_is_retried_after_the_backoff(follow: F
     follow(scenario, answer(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
-def test_fetcher_without_partitions_sends_nothing_until_one_is_added(follow: Follow) -> None:
+def test_a_fetcher_without_partitions_sends_nothing_until_a_partition_is_added(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         fetcher.remove(P0)
         await asyncio.sleep(5)
@@ -157,7 +157,7 @@ def test_fetcher_without_partitions_sends_nothing_until_one_is_added(follow: Fol
     follow(scenario)
 
 
-def test_partition_added_again_in_the_same_leader_epoch_changes_nothing(follow: Follow) -> None:
+def test_adding_a_partition_again_to_a_fetcher_in_the_same_leader_epoch_changes_nothing(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         followed = fetcher._followed[P0]
         fetcher.add(P0, cluster.partition(1), 3)
@@ -166,7 +166,7 @@ def test_partition_added_again_in_the_same_leader_epoch_changes_nothing(follow: 
     follow(scenario)
 
 
-def test_partition_whose_truncation_fails_is_not_fetched(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_whose_truncation_fails_is_not_fetched(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
         cluster.brokers[1].fetchers.remove([P0])
@@ -188,7 +188,7 @@ def test_partition_whose_truncation_fails_is_not_fetched(run: Run, monkeypatch: 
 # ---- many fetchers
 
 
-def test_partitions_are_assigned_to_fetchers_with_kafkas_hash() -> None:
+def test_partitions_are_distributed_over_fetchers_with_kafkas_hash() -> None:
     assert fetcher_id(TopicPartition("orders", 3), 1) == 0
     # 31 x hash("orders") + partition in 32 bits; "orders".hashCode() is -1008770331 in Java
     assert [fetcher_id(TopicPartition("orders", p), 4) for p in range(4)] == [
@@ -196,7 +196,7 @@ def test_partitions_are_assigned_to_fetchers_with_kafkas_hash() -> None:
     ]
 
 
-def test_one_fetcher_runs_per_leader_and_fetcher_id(run: Run) -> None:
+def test_a_broker_runs_one_fetcher_per_leader_and_fetcher_id(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         leaders: dict[int, Leader] = {}
 

@@ -18,7 +18,7 @@ from klamm.replication.fetch_data import FetchData, FetchPartition, Isolation
 from klamm.wire.records import CorruptRecords
 
 
-def test_fetch_returns_records_from_the_offset_up_to_the_high_watermark(run: Run) -> None:
+def test_a_fetch_returns_records_from_the_offset_up_to_the_high_watermark(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster)
@@ -29,7 +29,7 @@ def test_fetch_returns_records_from_the_offset_up_to_the_high_watermark(run: Run
     run(scenario)
 
 
-def test_consumer_reads_to_the_high_watermark_and_follower_to_the_log_end(run: Run) -> None:
+def test_a_consumer_fetches_up_to_the_high_watermark_and_a_follower_to_the_log_end(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         await put(cluster)
@@ -42,7 +42,7 @@ def test_consumer_reads_to_the_high_watermark_and_follower_to_the_log_end(run: R
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 99])
-def test_fetch_beyond_the_log_is_offset_out_of_range(run: Run, offset: int) -> None:
+def test_a_fetch_beyond_the_log_end_gets_offset_out_of_range(run: Run, offset: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster, count=2)
@@ -52,7 +52,7 @@ def test_fetch_beyond_the_log_is_offset_out_of_range(run: Run, offset: int) -> N
     run(scenario)
 
 
-def test_fetch_below_the_log_start_is_offset_out_of_range(run: Run) -> None:
+def test_a_fetch_below_the_log_start_gets_offset_out_of_range(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster, count=3)
@@ -75,7 +75,7 @@ ABSENT = {
 
 
 @pytest.mark.parametrize(("partition", "error"), ABSENT.values(), ids=ABSENT)
-def test_partition_is_resolved_by_topic_id_or_name_with_kafkas_errors(
+def test_a_fetched_partition_is_identified_by_topic_id_or_name_with_kafkas_errors(
     run: Run, partition: FetchPartition, error: ErrorCode
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -85,7 +85,7 @@ def test_partition_is_resolved_by_topic_id_or_name_with_kafkas_errors(
     run(scenario)
 
 
-def test_fetch_of_an_offline_partition_gets_kafka_storage_error(run: Run) -> None:
+def test_a_fetch_of_an_offline_partition_gets_kafka_storage_error(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         cluster.brokers[1].set_offline([P0])
@@ -94,7 +94,7 @@ def test_fetch_of_an_offline_partition_gets_kafka_storage_error(run: Run) -> Non
     run(scenario)
 
 
-def test_read_error_takes_all_partitions_of_the_log_directory_offline(run: Run) -> None:
+def test_a_read_error_takes_all_partitions_of_the_log_directory_offline(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         await put(cluster)
@@ -106,7 +106,9 @@ def test_read_error_takes_all_partitions_of_the_log_directory_offline(run: Run) 
     run(scenario)
 
 
-def test_corrupt_records_on_disk_fail_their_partition_and_no_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corrupt_records_on_disk_fail_a_fetch_only_for_their_own_partition(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A follower asks for everything at once: an exception would end the fetching of all its partitions."""
 
     def refuse(*_args: int) -> None:
@@ -124,7 +126,7 @@ def test_corrupt_records_on_disk_fail_their_partition_and_no_other(run: Run, mon
     run(scenario)
 
 
-def test_records_that_cannot_be_read_any_more_fail_their_partition_and_no_other(
+def test_records_that_become_unreadable_during_a_fetch_fail_only_their_own_partition(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file of a slice is truncated, or its device dies, between the decision what to answer and the read."""
@@ -151,7 +153,7 @@ EPOCHS["newer"] = (5, ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 @pytest.mark.parametrize(("epoch", "error"), EPOCHS.values(), ids=EPOCHS)
 @pytest.mark.parametrize("replica_id", [-1, 2])
-def test_fetch_with_an_older_or_newer_leader_epoch_is_rejected(
+def test_a_fetch_with_an_older_or_newer_leader_epoch_is_rejected(
     run: Run, epoch: int, error: ErrorCode, replica_id: int
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -161,7 +163,7 @@ def test_fetch_with_an_older_or_newer_leader_epoch_is_rejected(
     run(scenario)
 
 
-def test_only_consumers_that_allow_it_may_fetch_from_a_follower(run: Run) -> None:
+def test_only_consumers_that_support_follower_fetching_may_fetch_from_a_follower(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -178,7 +180,7 @@ def test_only_consumers_that_allow_it_may_fetch_from_a_follower(run: Run) -> Non
 @pytest.mark.parametrize(
     ("epoch", "error"), [(0, ErrorCode.UNKNOWN_LEADER_EPOCH), (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 )
-def test_fetch_by_a_replica_that_is_not_assigned_is_rejected(run: Run, epoch: int, error: ErrorCode) -> None:
+def test_a_fetch_by_a_replica_that_is_not_assigned_is_rejected(run: Run, epoch: int, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1, 2))
         assert (await one(cluster, at(0, current_leader_epoch=epoch), replica_id=9)).error is error
@@ -198,7 +200,7 @@ DIVERGING = {
 
 
 @pytest.mark.parametrize(("epoch", "offset", "expected"), DIVERGING.values(), ids=DIVERGING)
-def test_diverged_follower_gets_the_diverging_epoch_and_end_offset(
+def test_a_diverged_follower_gets_the_diverging_epoch_and_its_end_offset(
     run: Run, epoch: int, offset: int, expected: EpochEnd | None
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -212,7 +214,7 @@ def test_diverged_follower_gets_the_diverging_epoch_and_end_offset(
     run(scenario)
 
 
-def test_diverged_fetch_below_the_log_start_is_offset_out_of_range(run: Run) -> None:
+def test_a_diverged_followers_fetch_below_the_log_start_gets_offset_out_of_range(run: Run) -> None:
     """KAFKA-12996"""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -224,7 +226,7 @@ def test_diverged_fetch_below_the_log_start_is_offset_out_of_range(run: Run) -> 
     run(scenario)
 
 
-def test_fetch_with_a_last_fetched_epoch_above_the_leaders_is_out_of_range(run: Run) -> None:
+def test_a_fetch_with_a_last_fetched_epoch_above_the_leaders_gets_offset_out_of_range(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await diverged(cluster)
         found = await one(cluster, at(6, last_fetched_epoch=8), replica_id=2)
@@ -243,7 +245,7 @@ async def diverged(cluster: ReplicaCluster) -> None:
 # ---- sizes
 
 
-def test_first_batch_is_returned_even_above_max_bytes(run: Run) -> None:
+def test_a_fetch_returns_the_first_batch_even_above_max_bytes(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster, b"x" * 1000)
@@ -254,7 +256,7 @@ def test_first_batch_is_returned_even_above_max_bytes(run: Run) -> None:
     run(scenario)
 
 
-def test_only_the_first_partition_with_data_may_exceed_max_bytes(run: Run) -> None:
+def test_only_the_first_partition_with_data_may_exceed_max_bytes_of_a_fetch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 3)
         await put(cluster, number=1)

@@ -25,7 +25,7 @@ def numbers(answer: FetchAnswer) -> list[int]:
     return [w.request.partition for w, _ in answer.partitions]
 
 
-def test_incremental_fetch_reads_only_partitions_with_new_records(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incremental_fetch_reads_only_partitions_with_new_records(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 100)
         first = await ask(cluster, *(at(0, n) for n in range(100)))
@@ -50,7 +50,7 @@ def test_incremental_fetch_reads_only_partitions_with_new_records(run: Run, monk
     run(scenario)
 
 
-def test_waiting_incremental_fetch_completes_when_one_partition_gets_records(run: Run) -> None:
+def test_a_waiting_incremental_fetch_completes_when_a_partition_gets_records(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 10)
         first = await ask(cluster, *(at(0, n) for n in range(10)))
@@ -62,7 +62,7 @@ def test_waiting_incremental_fetch_completes_when_one_partition_gets_records(run
     run(scenario)
 
 
-def test_records_above_max_bytes_are_returned_by_the_next_incremental_fetch(run: Run) -> None:
+def test_the_next_incremental_fetch_returns_records_that_exceeded_max_bytes(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 3)
         first = await ask(cluster, *(at(0, n) for n in range(3)))
@@ -80,7 +80,7 @@ def test_records_above_max_bytes_are_returned_by_the_next_incremental_fetch(run:
     run(scenario)
 
 
-def test_high_watermark_change_reaches_a_follower_without_ending_its_wait(run: Run) -> None:
+def test_a_high_watermark_change_reaches_a_follower_without_ending_its_waiting_fetch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2, 3), tell=[1])
         await put(cluster)
@@ -97,7 +97,7 @@ def test_high_watermark_change_reaches_a_follower_without_ending_its_wait(run: R
     run(scenario)
 
 
-def test_second_fetch_on_a_session_ends_the_wait_of_the_first(run: Run) -> None:
+def test_a_second_fetch_of_a_session_ends_the_wait_of_the_first(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         first = await ask(cluster, at(0))
@@ -112,7 +112,7 @@ def test_second_fetch_on_a_session_ends_the_wait_of_the_first(run: Run) -> None:
     run(scenario)
 
 
-def test_waiting_fetch_fails_at_once_when_its_session_is_replaced(run: Run) -> None:
+def test_a_waiting_fetch_fails_at_once_when_its_session_is_replaced(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         first = await ask(cluster, at(0))
@@ -125,7 +125,7 @@ def test_waiting_fetch_fails_at_once_when_its_session_is_replaced(run: Run) -> N
     run(scenario)
 
 
-def test_change_read_by_a_cancelled_fetch_is_returned_by_the_next_one(run: Run) -> None:
+def test_a_change_read_by_a_cancelled_fetch_is_returned_by_the_next_fetch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         await put(cluster)
@@ -144,7 +144,7 @@ def test_change_read_by_a_cancelled_fetch_is_returned_by_the_next_one(run: Run) 
     run(scenario)
 
 
-def test_session_reads_a_partition_that_was_removed_and_created_again(run: Run) -> None:
+def test_a_fetch_session_reads_a_partition_that_was_removed_and_created_again(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         first = await ask(cluster, at(0))

@@ -25,13 +25,13 @@ def replica(broker: int, end: int, caught_up_ms: float = NEVER) -> RemoteReplica
     return made
 
 
-def test_maximal_isr_includes_members_of_pending_expansions_and_shrinks() -> None:
+def test_the_maximal_isr_includes_members_of_pending_expansions_and_shrinks() -> None:
     assert Committed(ids(1, 2)).maximal == (1, 2)
     assert PendingExpand(ids(1, 2), BrokerId(3)).maximal == (1, 2, 3)
     assert PendingShrink(ids(1, 2, 3), frozenset({BrokerId(2)})).maximal == (1, 2, 3)
 
 
-def test_proposed_isr_adds_the_new_member_or_omits_the_removed_ones() -> None:
+def test_a_proposed_isr_adds_the_new_member_or_omits_the_removed_members() -> None:
     assert PendingExpand(ids(1, 2), BrokerId(3)).proposed == (1, 2, 3)
     assert PendingShrink(ids(3, 2, 1), frozenset({BrokerId(2)})).proposed == (3, 1)
 
@@ -63,7 +63,7 @@ HIGH_WATERMARKS = {
 
 
 @pytest.mark.parametrize("case", HIGH_WATERMARKS.values(), ids=HIGH_WATERMARKS)
-def test_high_watermark_is_the_lowest_log_end_of_isr_and_caught_up_replicas(case: HighWatermark) -> None:
+def test_the_high_watermark_is_the_lowest_log_end_of_isr_and_caught_up_replicas(case: HighWatermark) -> None:
     found = next_high_watermark(
         case.state,
         {r.broker_id: r for r in case.replicas},
@@ -97,14 +97,14 @@ JOINS = {
 
 
 @pytest.mark.parametrize("case", JOINS.values(), ids=JOINS)
-def test_only_an_alive_caught_up_follower_may_join_a_committed_isr(case: Join) -> None:
+def test_only_a_live_caught_up_follower_may_join_the_isr_while_no_change_is_pending(case: Join) -> None:
     found = may_join(
         case.state, replica(2, case.end), alive=case.alive, high_watermark=10, epoch_start_offset=case.epoch_start
     )
     assert found is case.expected
 
 
-def test_members_behind_for_longer_than_the_lag_time_are_out_of_sync() -> None:
+def test_isr_members_behind_for_longer_than_replica_lag_time_are_out_of_sync() -> None:
     replicas = {
         BrokerId(2): replica(2, 10),  # level
         BrokerId(3): replica(3, 9, NOW - LAG),  # was level just in time

@@ -14,7 +14,7 @@ from klamm.replication.isr import Committed, PendingExpand
 from klamm.replication.isr_changes import maybe_expand_isr
 
 
-def test_lagging_follower_is_removed_from_the_isr_and_the_high_watermark_advances(run: Run) -> None:
+def test_a_lagging_follower_is_removed_from_the_isr_and_the_high_watermark_advances(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         assert cluster.log(1).high_watermark == 1
@@ -30,7 +30,7 @@ def test_lagging_follower_is_removed_from_the_isr_and_the_high_watermark_advance
     run(scenario)
 
 
-def test_follower_stays_in_the_isr_until_replica_lag_time_max_ms_has_passed(run: Run) -> None:
+def test_a_follower_stays_in_the_isr_until_replica_lag_time_max_ms_has_passed(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         await asyncio.sleep(LAG_S - 1)
@@ -39,7 +39,7 @@ def test_follower_stays_in_the_isr_until_replica_lag_time_max_ms_has_passed(run:
     run(scenario)
 
 
-def test_partition_without_new_records_keeps_its_isr(run: Run) -> None:
+def test_a_partition_without_new_records_keeps_its_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -49,7 +49,7 @@ def test_partition_without_new_records_keeps_its_isr(run: Run) -> None:
     run(scenario)
 
 
-def test_followers_of_a_long_idle_partition_are_in_sync_when_it_is_written_again(run: Run) -> None:
+def test_followers_of_a_long_idle_partition_stay_in_sync_when_records_arrive_again(run: Run) -> None:
     """Its followers' fetches did not name it: they were level all the while (the sessions' implicit fetches)."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -66,7 +66,7 @@ def test_followers_of_a_long_idle_partition_are_in_sync_when_it_is_written_again
     run(scenario)
 
 
-def test_lag_time_starts_when_a_follower_drops_the_partition_from_its_fetch_session(run: Run) -> None:
+def test_the_replica_lag_time_starts_when_a_follower_drops_the_partition_from_its_session(run: Run) -> None:
     """The follower forgets the partition in its session: the lag time counts from there, not from long ago."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -89,7 +89,7 @@ def test_lag_time_starts_when_a_follower_drops_the_partition_from_its_fetch_sess
     run(scenario)
 
 
-def test_replica_removed_from_the_isr_by_leader_and_isr_does_not_delay_acks_all(run: Run) -> None:
+def test_a_replica_removed_from_the_isr_by_leader_and_isr_does_not_delay_acks_all(run: Run) -> None:
     """Its session is still open, but its last fetch in it was of the epoch before."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -107,7 +107,7 @@ def test_replica_removed_from_the_isr_by_leader_and_isr_does_not_delay_acks_all(
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_follower_outside_the_isr_stops_holding_the_high_watermark_once_dead_or_lagging(
+def test_a_dead_or_lagging_follower_outside_the_isr_does_not_hold_back_the_high_watermark(
     run: Run, is_told: bool
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -131,7 +131,7 @@ def test_follower_outside_the_isr_stops_holding_the_high_watermark_once_dead_or_
     run(scenario)
 
 
-def test_caught_up_follower_rejoins_the_isr_and_counts_while_the_expansion_is_pending(run: Run) -> None:
+def test_a_follower_that_rejoins_the_isr_counts_for_acks_while_the_expansion_is_pending(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         await shrunk(cluster)
@@ -150,7 +150,7 @@ def test_caught_up_follower_rejoins_the_isr_and_counts_while_the_expansion_is_pe
     run(scenario)
 
 
-def test_follower_that_is_not_alive_in_the_metadata_does_not_join_the_isr(run: Run) -> None:
+def test_a_follower_that_is_not_alive_in_the_metadata_does_not_join_the_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2))
         cluster.metadata.alive.discard(3)
@@ -163,7 +163,7 @@ def test_follower_that_is_not_alive_in_the_metadata_does_not_join_the_isr(run: R
     run(scenario)
 
 
-def test_follower_below_the_leader_epoch_start_offset_does_not_join_the_isr(run: Run) -> None:
+def test_a_follower_below_the_leader_epoch_start_offset_does_not_join_the_isr(run: Run) -> None:
     """KAFKA-7128: at the high watermark, but below where the leader's own epoch starts."""
 
     async def scenario(cluster: ReplicaCluster) -> None:

@@ -24,7 +24,7 @@ from klamm.wire.messages import (
 NONE = ErrorCode.NONE
 
 
-def test_leader_and_isr_with_an_older_broker_epoch_gets_stale_broker_epoch(run: Run) -> None:
+def test_a_leader_and_isr_with_an_older_broker_epoch_gets_stale_broker_epoch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 0, broker_epoch=99) == (ErrorCode.STALE_BROKER_EPOCH, None)
         assert cluster.brokers[1].partition(P0) is None
@@ -33,14 +33,14 @@ def test_leader_and_isr_with_an_older_broker_epoch_gets_stale_broker_epoch(run: 
 
 
 @pytest.mark.parametrize("broker_epoch", [-1, 100, 101])
-def test_leader_and_isr_with_an_equal_newer_or_no_broker_epoch_is_accepted(run: Run, broker_epoch: int) -> None:
+def test_a_leader_and_isr_with_an_equal_newer_or_no_broker_epoch_is_accepted(run: Run, broker_epoch: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 0, broker_epoch=broker_epoch) == (NONE, NONE)
 
     run(scenario)
 
 
-def test_request_of_an_older_controller_epoch_is_rejected_for_every_partition(run: Run) -> None:
+def test_a_leader_and_isr_of_an_older_controller_epoch_is_rejected_for_every_partition(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 0, controller_epoch=5) == (NONE, NONE)
         stale = ErrorCode.STALE_CONTROLLER_EPOCH
@@ -53,7 +53,7 @@ def test_request_of_an_older_controller_epoch_is_rejected_for_every_partition(ru
     run(scenario)
 
 
-def test_leader_and_isr_for_an_offline_partition_gets_kafka_storage_error(run: Run) -> None:
+def test_a_leader_and_isr_for_an_offline_partition_gets_kafka_storage_error(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.brokers[1].set_offline([P0])
         assert await order(cluster, 1, 0) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -61,7 +61,7 @@ def test_leader_and_isr_for_an_offline_partition_gets_kafka_storage_error(run: R
     run(scenario)
 
 
-def test_leader_and_isr_with_another_topic_id_than_the_log_is_rejected(run: Run) -> None:
+def test_a_leader_and_isr_with_another_topic_id_than_the_log_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].logs[P0] = MemoryLog(topic_id=uuid.UUID(int=1))
         with capture_logs() as told:
@@ -73,7 +73,7 @@ def test_leader_and_isr_with_another_topic_id_than_the_log_is_rejected(run: Run)
     run(scenario)
 
 
-def test_newer_leader_epoch_makes_the_named_broker_leader(run: Run) -> None:
+def test_a_leader_and_isr_with_a_newer_leader_epoch_makes_the_named_broker_leader(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 4, partition_epoch=9) == (NONE, NONE)
         partition = cluster.partition(1)
@@ -84,7 +84,7 @@ def test_newer_leader_epoch_makes_the_named_broker_leader(run: Run) -> None:
     run(scenario)
 
 
-def test_newer_leader_epoch_with_another_leader_makes_a_follower(run: Run) -> None:
+def test_a_leader_and_isr_that_names_another_leader_makes_the_broker_a_follower(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 2, 4, partition_epoch=9) == (NONE, NONE)
         partition = cluster.partition(1)
@@ -95,7 +95,7 @@ def test_newer_leader_epoch_with_another_leader_makes_a_follower(run: Run) -> No
     run(scenario)
 
 
-def test_leader_and_isr_to_an_unassigned_broker_gets_unknown_topic_or_partition(run: Run) -> None:
+def test_a_leader_and_isr_to_an_unassigned_broker_gets_unknown_topic_or_partition(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 2, 0, replicas=(2, 3)) == (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         assert P0 not in cluster.logs[1].logs
@@ -103,7 +103,7 @@ def test_leader_and_isr_to_an_unassigned_broker_gets_unknown_topic_or_partition(
     run(scenario)
 
 
-def test_leader_and_isr_with_an_older_leader_epoch_is_rejected(run: Run) -> None:
+def test_a_leader_and_isr_with_an_older_leader_epoch_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await order(cluster, 2, 3) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -112,7 +112,7 @@ def test_leader_and_isr_with_an_older_leader_epoch_is_rejected(run: Run) -> None
     run(scenario)
 
 
-def test_leader_and_isr_with_the_same_leader_epoch_does_not_change_the_isr(run: Run) -> None:
+def test_a_leader_and_isr_with_the_same_leader_epoch_does_not_change_the_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await order(cluster, 1, 4, isr=(1,), partition_epoch=2) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -121,7 +121,7 @@ def test_leader_and_isr_with_the_same_leader_epoch_does_not_change_the_isr(run: 
     run(scenario)
 
 
-def test_leader_and_isr_with_the_same_leader_epoch_adds_a_missing_topic_id(run: Run) -> None:
+def test_a_leader_and_isr_with_the_same_leader_epoch_adds_a_missing_topic_id(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 4, topic_id=ZERO_ID)
         await asyncio.sleep(2)
@@ -134,7 +134,7 @@ def test_leader_and_isr_with_the_same_leader_epoch_adds_a_missing_topic_id(run: 
     run(scenario)
 
 
-def test_same_leader_epoch_without_topic_id_makes_a_follower_fetch_by_name(run: Run) -> None:
+def test_a_leader_and_isr_without_topic_id_makes_a_follower_fetch_by_topic_name(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 4)
         assert await order(cluster, 2, 4, topic_id=ZERO_ID) == (NONE, NONE)
@@ -145,7 +145,7 @@ def test_same_leader_epoch_without_topic_id_makes_a_follower_fetch_by_name(run: 
     run(scenario)
 
 
-def test_same_leader_epoch_without_topic_id_is_rejected_by_a_leader(run: Run) -> None:
+def test_a_leader_rejects_a_leader_and_isr_that_omits_its_topic_id(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await order(cluster, 1, 4, topic_id=ZERO_ID) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -153,7 +153,7 @@ def test_same_leader_epoch_without_topic_id_is_rejected_by_a_leader(run: Run) ->
     run(scenario)
 
 
-def test_newer_leader_epoch_is_accepted_with_a_lower_partition_epoch(run: Run) -> None:
+def test_a_leader_and_isr_with_newer_leader_epoch_but_lower_partition_epoch_is_accepted(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4, partition_epoch=9)
         assert await order(cluster, 2, 5, partition_epoch=0) == (NONE, NONE)
@@ -165,7 +165,7 @@ def test_newer_leader_epoch_is_accepted_with_a_lower_partition_epoch(run: Run) -
     run(scenario)
 
 
-def test_leader_and_isr_can_be_repeated_after_the_log_could_not_be_created(run: Run) -> None:
+def test_a_leader_and_isr_can_be_repeated_after_the_log_could_not_be_created(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].refused[P0] = KlammError("ZooKeeper does not answer")
         await order(cluster, 1, 4)
@@ -178,7 +178,7 @@ def test_leader_and_isr_can_be_repeated_after_the_log_could_not_be_created(run: 
 
 
 @pytest.mark.parametrize("trouble", [OSError(5, "I/O error"), StorageFailed("out of use")])
-def test_storage_error_while_creating_the_log_takes_the_partition_offline(run: Run, trouble: Exception) -> None:
+def test_a_storage_error_while_creating_the_log_takes_the_partition_offline(run: Run, trouble: Exception) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].refused[P0] = trouble
         assert await order(cluster, 1, 4) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -187,7 +187,7 @@ def test_storage_error_while_creating_the_log_takes_the_partition_offline(run: R
     run(scenario)
 
 
-def test_follower_fetches_once_its_leader_appears_in_the_metadata(run: Run) -> None:
+def test_a_follower_starts_fetching_once_its_leader_appears_in_the_metadata(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.metadata.alive.discard(2)
         assert await order(cluster, 2, 0) == (NONE, NONE)
@@ -201,7 +201,7 @@ def test_follower_fetches_once_its_leader_appears_in_the_metadata(run: Run) -> N
     run(scenario)
 
 
-def test_follower_of_a_partition_without_leader_stops_fetching(run: Run) -> None:
+def test_a_follower_of_a_partition_without_leader_stops_fetching(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 0)
         assert await order(cluster, -1, 1, isr=(2,)) == (NONE, NONE)
@@ -210,7 +210,7 @@ def test_follower_of_a_partition_without_leader_stops_fetching(run: Run) -> None
     run(scenario)
 
 
-def test_follower_that_becomes_leader_stops_fetching(run: Run) -> None:
+def test_a_follower_that_becomes_leader_stops_fetching(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 0)
         await asyncio.sleep(1)
@@ -222,7 +222,7 @@ def test_follower_that_becomes_leader_stops_fetching(run: Run) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 4])
-def test_leader_and_isr_below_version_5_is_answered_by_topic_name(run: Run, version: int) -> None:
+def test_a_leader_and_isr_below_version_5_is_answered_by_topic_name(run: Run, version: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         request = leader_and_isr(1, (1,), (1,), 0, 1, topic_id=ZERO_ID)
         if version < 2:
@@ -235,7 +235,7 @@ def test_leader_and_isr_below_version_5_is_answered_by_topic_name(run: Run, vers
     run(scenario)
 
 
-def test_leader_and_isr_version_5_is_answered_by_topic_id(run: Run) -> None:
+def test_a_leader_and_isr_of_version_5_is_answered_by_topic_id(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         request = leader_and_isr(1, (1,), (1,), 0, 1)
         response = await cluster.brokers[1].become_leader_or_follower(request, 5)
@@ -255,7 +255,7 @@ def test_leader_and_isr_version_5_is_answered_by_topic_id(run: Run) -> None:
         ({}, (1, 2, 3, 4), (0, 0)),
     ],
 )
-def test_reassigning_partition_is_counted_and_adding_replicas_are_not_under_replicated(
+def test_adding_replicas_of_a_reassigning_partition_do_not_count_as_under_replicated(
     run: Run, assigned: dict[str, Any], isr: tuple[int, ...], expected: tuple[int, int]
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -266,7 +266,7 @@ def test_reassigning_partition_is_counted_and_adding_replicas_are_not_under_repl
     run(scenario)
 
 
-def test_high_watermark_checkpoints_start_with_the_first_leader_and_isr(run: Run) -> None:
+def test_high_watermark_checkpoints_are_written_only_after_the_first_leader_and_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await asyncio.sleep(6)
         assert cluster.logs[1].checkpoints == []
@@ -283,7 +283,7 @@ def test_high_watermark_checkpoints_start_with_the_first_leader_and_isr(run: Run
 # ---- make leader
 
 
-def test_new_leader_writes_its_leader_epoch_before_any_record(run: Run) -> None:
+def test_a_new_leader_stores_its_leader_epoch_before_any_record(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert cluster.log(1).epoch_list() == [(4, 0)]
@@ -292,7 +292,7 @@ def test_new_leader_writes_its_leader_epoch_before_any_record(run: Run) -> None:
     run(scenario)
 
 
-def test_leader_reelected_in_a_new_epoch_keeps_its_followers_log_ends(run: Run) -> None:
+def test_a_leader_reelected_in_a_new_epoch_keeps_its_followers_log_ends(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -306,7 +306,7 @@ def test_leader_reelected_in_a_new_epoch_keeps_its_followers_log_ends(run: Run) 
     run(scenario)
 
 
-def test_new_leader_that_followed_before_knows_no_follower_log_end(run: Run) -> None:
+def test_a_follower_that_becomes_leader_knows_no_follower_log_end(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -317,7 +317,7 @@ def test_new_leader_that_followed_before_knows_no_follower_log_end(run: Run) -> 
     run(scenario)
 
 
-def test_leader_that_becomes_the_only_replica_advances_the_high_watermark(run: Run) -> None:
+def test_a_leader_that_becomes_the_only_replica_advances_the_high_watermark(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, acks=1) is NONE
@@ -328,7 +328,7 @@ def test_leader_that_becomes_the_only_replica_advances_the_high_watermark(run: R
     run(scenario)
 
 
-def test_leadership_change_callback_gets_new_leaders_followers_and_deletions(run: Run) -> None:
+def test_the_leadership_change_callback_gets_new_leaders_followers_and_deletions(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         heard: list[LeadershipChange] = []
         cluster.brokers[1]._leadership._on_change = heard.append

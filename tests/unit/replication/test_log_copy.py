@@ -36,7 +36,7 @@ async def catch_up(source: Log, copy: Log) -> None:
     assert copy.epochs.entries == source.epochs.entries
 
 
-def test_a_copy_follows_a_truncation_and_the_records_of_the_next_leader(run_on_disk: Run) -> None:
+def test_a_log_copy_follows_a_truncation_and_the_records_of_the_next_leader(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         source, copy = await begun(cluster)
         source.truncate_to(5)
@@ -48,7 +48,7 @@ def test_a_copy_follows_a_truncation_and_the_records_of_the_next_leader(run_on_d
     run_on_disk(scenario, brokers=(1,), directory_count=2)
 
 
-def test_a_copy_starts_anew_when_the_log_is_emptied_or_its_next_records_are_deleted(run_on_disk: Run) -> None:
+def test_a_log_copy_restarts_when_the_source_is_emptied_or_its_next_records_deleted(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         source, copy = await begun(cluster)
         source.truncate_fully_and_start_at(50)
@@ -76,7 +76,7 @@ COMMON = {
 
 
 @pytest.mark.parametrize(("source", "source_end", "copy", "copy_end", "expected"), COMMON.values(), ids=COMMON)
-def test_common_end_is_the_offset_up_to_which_two_logs_agree(
+def test_the_common_end_of_two_logs_is_the_offset_where_their_leader_epochs_diverge(
     source: Sequence[tuple[int, int]],
     source_end: int,
     copy: Sequence[tuple[int, int]],

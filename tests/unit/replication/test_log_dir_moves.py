@@ -111,7 +111,7 @@ def test_a_moved_replica_has_all_records_epochs_and_offsets_after_a_restart(run:
     run(scenario)
 
 
-def test_a_new_leaders_epoch_without_records_moves_with_the_log(run: Run) -> None:
+def test_a_leader_epoch_without_records_moves_with_the_log_to_another_directory(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         await cluster.elect(1)
@@ -124,7 +124,7 @@ def test_a_new_leaders_epoch_without_records_moves_with_the_log(run: Run) -> Non
     run(scenario)
 
 
-def test_a_move_back_cancels_the_move(run: Run) -> None:
+def test_moving_a_replica_back_to_its_log_directory_cancels_the_move(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.brokers[1].quotas.log_dir_moves.set_limit(0)
@@ -144,7 +144,7 @@ def test_a_move_back_cancels_the_move(run: Run) -> None:
     run(scenario)
 
 
-def test_the_throttle_holds_the_rate_of_a_move(run: Run) -> None:
+def test_a_throttle_limits_the_rate_of_a_move_between_log_directories(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster, 200)
         quota, target = cluster.brokers[1].quotas.log_dir_moves, directories(cluster)[1]
@@ -176,7 +176,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_an_invalid_log_dir_move_is_refused_with_kafkas_error(run: Run, case: str) -> None:
+def test_an_invalid_alter_replica_log_dirs_is_refused_with_kafkas_error(run: Run, case: str) -> None:
     directory, tp, error = REFUSED[case]
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -186,7 +186,7 @@ def test_an_invalid_log_dir_move_is_refused_with_kafkas_error(run: Run, case: st
     run(scenario)
 
 
-def test_no_move_begins_while_a_log_directory_is_offline(run: Run) -> None:
+def test_no_replica_move_begins_while_a_log_directory_is_offline(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster, 1)
         first, second = directories(cluster)
@@ -199,7 +199,7 @@ def test_no_move_begins_while_a_log_directory_is_offline(run: Run) -> None:
     run(scenario)
 
 
-def test_a_replica_that_is_created_later_gets_the_requested_log_directory(run: Run) -> None:
+def test_a_replica_created_later_gets_the_log_directory_requested_earlier(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         second = directories(cluster)[1]
         assert await alter(cluster, second) is ErrorCode.REPLICA_NOT_AVAILABLE
@@ -209,7 +209,7 @@ def test_a_replica_that_is_created_later_gets_the_requested_log_directory(run: R
     run(scenario)
 
 
-def test_a_failure_of_the_target_directory_leaves_the_replica_where_it_is(run: Run) -> None:
+def test_a_failure_of_the_target_log_directory_leaves_the_replica_in_place(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.brokers[1].quotas.log_dir_moves.set_limit(1)
@@ -227,7 +227,7 @@ def test_a_failure_of_the_target_directory_leaves_the_replica_where_it_is(run: R
     run(scenario, settings=SMALL_CHUNKS)
 
 
-def test_an_unclean_truncation_of_the_source_truncates_the_copy(run: Run) -> None:
+def test_truncating_a_log_that_is_moved_to_another_directory_truncates_the_copy(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster, 10)
         await cluster.elect(2, (2,), (1, 2, 3), tell=[2])
@@ -255,7 +255,7 @@ STEPS = ["write_atomically", "rename", "sync_directory", "retire"]
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
-def test_a_kill_at_each_step_of_the_promotion_loses_nothing(
+def test_a_crash_at_any_step_of_replacing_a_log_by_its_moved_copy_loses_nothing(
     run: Run, monkeypatch: pytest.MonkeyPatch, step: str, is_after: bool
 ) -> None:
     class Killed(BaseException):
@@ -298,7 +298,7 @@ def test_a_kill_at_each_step_of_the_promotion_loses_nothing(
     run(scenario)
 
 
-def test_a_copy_continues_after_a_restart_and_one_of_a_deleted_topic_is_deleted(run: Run) -> None:
+def test_a_move_between_log_directories_continues_after_a_restart(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.brokers[1].quotas.log_dir_moves.set_limit(1)
@@ -323,7 +323,7 @@ def test_a_copy_continues_after_a_restart_and_one_of_a_deleted_topic_is_deleted(
     run(scenario, settings=SMALL_CHUNKS)
 
 
-def test_a_future_log_in_the_directory_of_its_log_is_deleted_at_the_start(run: Run) -> None:
+def test_a_future_log_in_the_same_directory_as_its_log_is_deleted_at_startup(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         first, second = directories(cluster)
@@ -339,7 +339,7 @@ def test_a_future_log_in_the_directory_of_its_log_is_deleted_at_the_start(run: R
     run(scenario)
 
 
-def test_a_raised_throttle_acts_within_a_second(run: Run) -> None:
+def test_a_raised_throttle_speeds_up_a_move_between_log_directories_within_a_second(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         quota, second = cluster.brokers[1].quotas.log_dir_moves, directories(cluster)[1]
@@ -355,7 +355,7 @@ def test_a_raised_throttle_acts_within_a_second(run: Run) -> None:
     run(scenario, settings=SMALL_CHUNKS)
 
 
-def test_two_logs_of_a_partition_without_a_move_are_refused_at_the_start(run: Run) -> None:
+def test_a_partition_with_logs_in_two_directories_is_refused_at_startup(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         await cluster.crash(1)

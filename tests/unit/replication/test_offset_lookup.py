@@ -60,7 +60,7 @@ def test_list_offsets_resolves_timestamps_and_kafkas_special_timestamps(
     run(scenario)
 
 
-def test_latest_offset_is_the_log_end_only_for_replicas_and_debugging_consumers(run: Run) -> None:
+def test_list_offsets_latest_is_the_log_end_only_for_replicas_and_debugging_consumers(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         assert look(cluster, Timestamp.LATEST, replica_id=2).offset == 4
@@ -74,7 +74,7 @@ def test_latest_offset_is_the_log_end_only_for_replicas_and_debugging_consumers(
     run(scenario)
 
 
-def test_read_committed_lookup_finds_no_record_at_or_above_the_last_stable_offset(
+def test_list_offsets_with_read_committed_finds_no_record_above_the_last_stable_offset(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -89,7 +89,7 @@ def test_read_committed_lookup_finds_no_record_at_or_above_the_last_stable_offse
     run(scenario)
 
 
-def test_latest_offset_is_not_available_until_a_new_leader_commits_in_its_epoch(run: Run) -> None:
+def test_list_offsets_latest_is_unavailable_until_a_new_leader_commits_in_its_epoch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         cluster.log(1).high_watermark = 1
@@ -120,7 +120,7 @@ def test_list_offsets_on_a_follower_is_answered_only_for_debugging_consumers(run
 @pytest.mark.parametrize(
     ("epoch", "error"), [(6, ErrorCode.FENCED_LEADER_EPOCH), (8, ErrorCode.UNKNOWN_LEADER_EPOCH), (7, ErrorCode.NONE)]
 )
-def test_offset_lookup_with_an_older_or_newer_leader_epoch_is_rejected(run: Run, epoch: int, error: ErrorCode) -> None:
+def test_list_offsets_with_an_older_or_newer_leader_epoch_is_rejected(run: Run, epoch: int, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         assert look(cluster, Timestamp.LATEST, current_leader_epoch=epoch).error is error
@@ -133,7 +133,7 @@ EPOCH_ENDS = {-1: (-1, -1), 1: (1, 0), 2: (2, 3), 5: (2, 3), 7: (7, 4), 8: (-1, 
 
 
 @pytest.mark.parametrize(("epoch", "end"), EPOCH_ENDS.items())
-def test_offset_for_leader_epoch_returns_the_end_of_the_largest_epoch_not_above(
+def test_offset_for_leader_epoch_returns_the_end_of_the_largest_epoch_not_above_the_requested(
     run: Run, epoch: int, end: tuple[int, int]
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -143,7 +143,7 @@ def test_offset_for_leader_epoch_returns_the_end_of_the_largest_epoch_not_above(
     run(scenario)
 
 
-def test_offset_for_leader_epoch_on_a_follower_is_rejected(run: Run) -> None:
+def test_an_offset_for_leader_epoch_request_to_a_follower_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(2)
         assert cluster.brokers[1].end_of_epoch(P0, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, (-1, -1))

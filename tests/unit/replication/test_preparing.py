@@ -71,7 +71,7 @@ def scenario(body: Callable[[ReplicaCluster, HeldWorkers], Awaitable[None]]) -> 
     return run
 
 
-def test_batches_are_appended_in_the_order_they_came_in(run_on_disk: Run) -> None:
+def test_batches_validated_in_parallel_are_appended_in_the_order_of_their_arrival(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         first = produce(cluster, batch(b"a"))
         await passes()
@@ -92,7 +92,7 @@ def test_batches_are_appended_in_the_order_they_came_in(run_on_disk: Run) -> Non
     run_on_disk(scenario(body))
 
 
-def test_batch_that_needs_no_preparation_is_appended_at_once(run_on_disk: Run) -> None:
+def test_a_batch_that_needs_no_validation_in_a_worker_is_appended_at_once(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         coroutine = cluster.brokers[1].append(1, 1000, {P0: batch(b"a", Codec.GZIP)})
         with pytest.raises(StopIteration):
@@ -115,7 +115,7 @@ async def three_of_which_the_last_is_prepared(
     return tasks
 
 
-def test_batch_whose_preparation_fails_does_not_let_later_ones_pass_earlier_ones(run_on_disk: Run) -> None:
+def test_a_batch_that_fails_validation_does_not_change_the_order_of_other_batches(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         tasks = await three_of_which_the_last_is_prepared(cluster, workers)
         workers.fail(1)
@@ -133,7 +133,7 @@ def test_batch_whose_preparation_fails_does_not_let_later_ones_pass_earlier_ones
     run_on_disk(scenario(body))
 
 
-def test_batch_is_appended_even_if_its_client_disconnects(run_on_disk: Run) -> None:
+def test_a_produced_batch_is_appended_even_if_its_client_disconnects(run_on_disk: Run) -> None:
     """As in Kafka: a client with acks=0 may close its connection as soon as it has sent."""
 
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
@@ -153,7 +153,7 @@ def test_batch_is_appended_even_if_its_client_disconnects(run_on_disk: Run) -> N
     run_on_disk(scenario(body))
 
 
-def test_batch_is_not_appended_once_another_broker_leads(run_on_disk: Run) -> None:
+def test_a_batch_in_validation_is_not_appended_after_another_broker_became_leader(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         task = produce(cluster, batch(b"a"))
         await passes()
@@ -166,7 +166,7 @@ def test_batch_is_not_appended_once_another_broker_leads(run_on_disk: Run) -> No
     run_on_disk(scenario(body))
 
 
-def test_invalid_records_are_reported_by_their_index_in_the_batch(run_on_disk: Run) -> None:
+def test_the_produce_response_lists_invalid_records_by_their_index_in_the_batch(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         log = cluster.partition(1).hosted_log
         log.update_config(log.config.parse({"cleanup.policy": "compact"}))
@@ -180,7 +180,7 @@ def test_invalid_records_are_reported_by_their_index_in_the_batch(run_on_disk: R
     run_on_disk(scenario(body))
 
 
-def test_batch_with_a_wrong_crc_is_rejected_without_a_worker(run_on_disk: Run) -> None:
+def test_a_batch_with_a_wrong_crc_is_rejected_without_a_worker_process(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         broken = bytearray(batch(b"a"))
         broken[-1] ^= 1
@@ -191,7 +191,7 @@ def test_batch_with_a_wrong_crc_is_rejected_without_a_worker(run_on_disk: Run) -
     run_on_disk(scenario(body))
 
 
-def test_sequence_numbers_are_checked_when_a_batch_is_appended(run_on_disk: Run) -> None:
+def test_producer_sequence_numbers_are_checked_when_a_batch_is_appended(run_on_disk: Run) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         content = build_batch([NewRecord(b"v")], Codec.ZSTD, producer_id=5, producer_epoch=0, base_sequence=0)
         first = produce(cluster, content)

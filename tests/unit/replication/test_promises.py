@@ -74,7 +74,9 @@ def test_random_failures_lose_no_record_acknowledged_with_acks_all(run: Run, see
 
 
 @pytest.mark.parametrize("seed", range(100, 103))
-def test_random_failures_lose_no_record_acknowledged_with_acks_all_on_disk(run_on_disk: Run, seed: int) -> None:
+def test_random_failures_with_logs_on_real_disk_lose_no_record_acknowledged_with_acks_all(
+    run_on_disk: Run, seed: int
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await live_through(cluster, random.Random(seed))
 

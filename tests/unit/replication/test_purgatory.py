@@ -4,14 +4,14 @@ from klamm.replication.purgatory import Purgatory
 from klamm.sim.loop import SimulatedLoop
 
 
-def test_operation_that_is_already_done_does_not_wait() -> None:
+def test_a_delayed_operation_that_is_already_complete_does_not_wait_in_the_purgatory() -> None:
     async def main() -> None:
         assert await Purgatory[str]().wait(["a"], lambda: True, 1) is True
 
     SimulatedLoop().run(main())
 
 
-def test_check_of_one_key_completes_the_operation_once_it_is_done() -> None:
+def test_checking_a_purgatory_key_completes_its_delayed_operation_when_the_condition_holds() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
         done = False
@@ -29,7 +29,7 @@ def test_check_of_one_key_completes_the_operation_once_it_is_done() -> None:
     SimulatedLoop().run(main())
 
 
-def test_operation_not_done_in_time_returns_false_after_the_timeout() -> None:
+def test_a_delayed_operation_not_complete_in_time_returns_false_after_the_timeout() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
         assert await purgatory.wait(["a"], lambda: False, 3) is False
@@ -40,7 +40,7 @@ def test_operation_not_done_in_time_returns_false_after_the_timeout() -> None:
     SimulatedLoop().run(main())
 
 
-def test_operation_above_the_limit_times_out_at_once() -> None:
+def test_a_delayed_operation_above_the_purgatory_limit_times_out_at_once() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory(limit=1)
         first = asyncio.create_task(purgatory.wait(["a"], lambda: False, 10))
@@ -52,7 +52,7 @@ def test_operation_above_the_limit_times_out_at_once() -> None:
     SimulatedLoop().run(main())
 
 
-def test_cancelled_operation_is_removed_from_the_purgatory() -> None:
+def test_a_cancelled_delayed_operation_is_removed_from_the_purgatory() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
         waiting = asyncio.create_task(purgatory.wait(["a"], lambda: False, 10))
@@ -64,7 +64,7 @@ def test_cancelled_operation_is_removed_from_the_purgatory() -> None:
     SimulatedLoop().run(main())
 
 
-def test_two_operations_of_one_key_complete_independently() -> None:
+def test_two_delayed_operations_with_the_same_purgatory_key_complete_independently() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
         reached = 0

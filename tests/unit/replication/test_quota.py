@@ -16,14 +16,14 @@ class Clock:
         return self.ms
 
 
-def test_rate_divides_by_one_whole_window_from_the_start() -> None:
+def test_a_quota_rate_is_computed_over_at_least_one_whole_window() -> None:
     rate = ByteRate(11, 1000)
     assert rate.rate_at(0) == 0
     rate.record(500, 10)
     assert [rate.rate_at(t) for t in (10, 510, 1010, 2010, 5010)] == [500, 500, 500, 250, 100]
 
 
-def test_rate_forgets_bytes_of_expired_windows() -> None:
+def test_a_quota_rate_ignores_bytes_of_expired_windows() -> None:
     rate = ByteRate(3, 1000)
     for second in range(10):
         rate.record(100, second * 1000)
@@ -31,14 +31,14 @@ def test_rate_forgets_bytes_of_expired_windows() -> None:
             assert rate.rate_at(second * 1000 + 999) == pytest.approx(300 * 1000 / 2999)
 
 
-def test_rate_counts_the_oldest_window_as_a_whole() -> None:
+def test_a_quota_rate_counts_the_oldest_window_completely() -> None:
     rate = ByteRate(3, 1000)
     for ms in (0, 900, 1000, 1900, 2000, 2900, 3000):
         rate.record(100, ms)
     assert rate.rate_at(3000) == pytest.approx(700 / 3)
 
 
-def test_window_expires_after_its_last_recorded_event() -> None:
+def test_a_quota_window_expires_after_its_last_recorded_event() -> None:
     rate = ByteRate(2, 1000)
     rate.record(50, 0)
     rate.record(50, 900)
@@ -46,7 +46,7 @@ def test_window_expires_after_its_last_recorded_event() -> None:
     assert rate.rate_at(2900) == 0
 
 
-def test_rate_starts_over_after_all_windows_expired() -> None:
+def test_a_quota_rate_starts_again_after_all_windows_expired() -> None:
     rate = ByteRate(11, 1000)
     rate.record(1_000_000, 0)
     assert rate.rate_at(11_000) == 0
@@ -61,7 +61,7 @@ def quota(limit: int, samples: int = 11) -> tuple[ReplicationQuota, Clock]:
     return made, clock
 
 
-def test_quota_is_exceeded_only_above_its_limit() -> None:
+def test_a_replication_quota_is_exceeded_only_above_its_limit() -> None:
     q, _ = quota(100)
     q.record(100)
     assert not q.is_exceeded()
@@ -74,7 +74,7 @@ def test_quota_is_exceeded_only_above_its_limit() -> None:
     [(101, 1010), (350, 3500), (1000, 10_000), (5000, 11_000)],
     ids=["soon", "later", "within the windows", "forgotten by the windows"],
 )
-def test_exceeded_quota_says_when_it_will_allow_bytes_again(size: int, allowed_ms: float) -> None:
+def test_an_exceeded_quota_gives_the_time_when_bytes_are_allowed_again(size: int, allowed_ms: float) -> None:
     q, clock = quota(100)
     q.record(size)
     assert q.is_exceeded()
@@ -85,7 +85,7 @@ def test_exceeded_quota_says_when_it_will_allow_bytes_again(size: int, allowed_m
     assert not q.is_exceeded()
 
 
-def test_exceeded_quota_never_gives_a_retry_time_that_is_already_past() -> None:
+def test_an_exceeded_quota_never_gives_a_retry_time_in_the_past() -> None:
     q, clock = quota(3)
     q.record(10_000)
     asked = 0
@@ -99,7 +99,7 @@ def test_exceeded_quota_never_gives_a_retry_time_that_is_already_past() -> None:
     assert rate.earliest_below(100, 1010) == 1011  # it has, but for a rounding
 
 
-def test_sender_that_obeys_the_quota_keeps_its_rate_over_200_seconds() -> None:
+def test_a_sender_that_respects_the_quota_keeps_the_configured_rate_over_200_seconds() -> None:
     """Whoever sends 300 bytes whenever it may, sends 100 in a second."""
     q, clock = quota(100)
     sent = 0
@@ -112,7 +112,7 @@ def test_sender_that_obeys_the_quota_keeps_its_rate_over_200_seconds() -> None:
     assert sent == pytest.approx(100 * 200, rel=0.1)
 
 
-def test_quota_of_zero_allows_bytes_only_after_all_windows_expired() -> None:
+def test_a_quota_of_zero_allows_bytes_only_after_all_windows_expired() -> None:
     q, clock = quota(0)
     assert not q.is_exceeded()
     q.record(1)
@@ -122,7 +122,7 @@ def test_quota_of_zero_allows_bytes_only_after_all_windows_expired() -> None:
     assert not q.is_exceeded()
 
 
-def test_changed_quota_limit_applies_at_once() -> None:
+def test_a_changed_quota_limit_applies_at_once() -> None:
     q, _ = quota(1)
     q.record(1000)
     assert q.is_exceeded()
@@ -134,7 +134,7 @@ def test_changed_quota_limit_applies_at_once() -> None:
     assert not q.is_exceeded()
 
 
-def test_quota_covers_the_listed_partitions_or_the_whole_topic() -> None:
+def test_a_replication_quota_covers_the_listed_partitions_or_the_whole_topic() -> None:
     q, _ = quota(1)
     assert not q.is_on
     q.throttle("orders", frozenset([0]))

@@ -42,7 +42,7 @@ def starts(cluster: ReplicaCluster) -> list[int]:
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(3, 3), (-1, 5), (5, 5), (0, 0)])
-def test_delete_records_raises_the_log_start_of_all_live_replicas_before_it_answers(
+def test_delete_records_raises_the_log_start_of_all_live_replicas_before_its_response(
     run_on: Run, offset: int, expected: int
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -85,7 +85,9 @@ def test_delete_records_below_the_log_start_changes_nothing(run: Run) -> None:
 
 
 @pytest.mark.parametrize("offset", [6, -2])
-def test_delete_records_beyond_the_high_watermark_or_below_minus_1_is_out_of_range(run: Run, offset: int) -> None:
+def test_delete_records_beyond_the_high_watermark_or_below_minus_1_gets_offset_out_of_range(
+    run: Run, offset: int
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         assert await delete(cluster, offset) == DeletionResult(ErrorCode.OFFSET_OUT_OF_RANGE, -1)
@@ -94,7 +96,7 @@ def test_delete_records_beyond_the_high_watermark_or_below_minus_1_is_out_of_ran
     run(scenario)
 
 
-def test_delete_records_of_a_topic_that_is_only_compacted_is_a_policy_violation(run: Run) -> None:
+def test_delete_records_of_a_topic_that_is_only_compacted_gets_policy_violation(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.log(1).config.is_deleted = False
@@ -115,7 +117,7 @@ def test_delete_records_at_a_follower_or_of_an_unhosted_partition_is_refused(run
     run(scenario)
 
 
-def test_delete_records_waits_for_a_live_follower_that_does_not_fetch_until_the_timeout(run: Run) -> None:
+def test_delete_records_waits_until_the_timeout_for_a_live_follower_that_does_not_fetch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.cut.add((1, 3))
@@ -130,7 +132,7 @@ def test_delete_records_waits_for_a_live_follower_that_does_not_fetch_until_the_
     run(scenario)
 
 
-def test_delete_records_does_not_wait_for_a_dead_follower_also_if_it_dies_meanwhile(run: Run) -> None:
+def test_delete_records_does_not_wait_for_a_follower_that_is_dead_or_dies(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.cut.add((1, 3))
@@ -162,7 +164,7 @@ LOST: dict[str, tuple[Callable[[ReplicaCluster], Awaitable[None]], ErrorCode]] =
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_waiting_delete_records_is_answered_when_the_leader_loses_leadership(run: Run, lost: str) -> None:
+def test_a_waiting_delete_records_is_answered_when_the_leader_loses_leadership(run: Run, lost: str) -> None:
     lose, error = LOST[lost]
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -178,7 +180,7 @@ def test_waiting_delete_records_is_answered_when_the_leader_loses_leadership(run
     run(scenario)
 
 
-def test_delete_records_beyond_the_limit_of_waiting_requests_times_out_at_once(run: Run) -> None:
+def test_delete_records_above_the_limit_of_waiting_requests_gets_request_timed_out_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.cut.add((1, 3))
@@ -190,7 +192,7 @@ def test_delete_records_beyond_the_limit_of_waiting_requests_times_out_at_once(r
     run(scenario, settings=ReplicationSettings(max_waiting_requests=1))
 
 
-def test_a_new_leader_keeps_the_log_start_that_delete_records_raised(run_on: Run) -> None:
+def test_a_new_leader_keeps_the_log_start_offset_set_by_delete_records(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         await delete(cluster, 3)

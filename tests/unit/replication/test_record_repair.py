@@ -83,7 +83,9 @@ def damaged_offsets(cluster: ReplicaCluster, broker: int) -> Sequence[int]:
 
 
 @pytest.mark.parametrize("damaged", [1, 2])
-def test_a_leader_and_a_follower_are_mended_from_another_in_sync_replica(run_on_disk: Run, damaged: int) -> None:
+def test_damaged_records_of_leader_and_follower_are_repaired_from_another_in_sync_replica(
+    run_on_disk: Run, damaged: int
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         damage(cluster, damaged, 1)
@@ -102,7 +104,7 @@ def test_a_leader_and_a_follower_are_mended_from_another_in_sync_replica(run_on_
     run_on_disk(scenario)
 
 
-def test_a_leader_asks_the_next_in_sync_replica_where_the_first_is_damaged_too(run_on_disk: Run) -> None:
+def test_repair_uses_the_next_in_sync_replica_if_the_first_is_damaged_too(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         damage(cluster, 1, 5)
@@ -115,7 +117,7 @@ def test_a_leader_asks_the_next_in_sync_replica_where_the_first_is_damaged_too(r
     run_on_disk(scenario)
 
 
-def test_without_another_intact_replica_the_damage_stays_and_is_mended_once_there_is_one(run_on_disk: Run) -> None:
+def test_damaged_records_without_an_intact_replica_are_repaired_once_an_intact_replica_exists(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         for broker in (1, 2, 3):
@@ -141,7 +143,7 @@ def test_without_another_intact_replica_the_damage_stays_and_is_mended_once_ther
     run_on_disk(scenario)
 
 
-def test_a_replica_outside_the_isr_is_not_asked(run_on_disk: Run) -> None:
+def test_repair_does_not_read_records_from_a_replica_outside_the_isr(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         await cluster.elect(1, isr=(1,), tell=[1])
@@ -156,7 +158,7 @@ def test_a_replica_outside_the_isr_is_not_asked(run_on_disk: Run) -> None:
     run_on_disk(scenario)
 
 
-def test_a_fetch_sends_the_records_before_damage_and_refuses_the_damaged_ones(run_on_disk: Run) -> None:
+def test_a_fetch_returns_records_before_a_damaged_batch_and_refuses_the_damaged_batch(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         damage(cluster, 1, 6)
@@ -171,7 +173,7 @@ def test_a_fetch_sends_the_records_before_damage_and_refuses_the_damaged_ones(ru
     run_on_disk(scenario)
 
 
-def test_with_the_check_off_records_are_sent_as_they_are(run_on_disk: Run) -> None:
+def test_a_fetch_with_the_crc_check_disabled_returns_damaged_records_unchanged(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         damage(cluster, 1, 6)
@@ -184,7 +186,7 @@ def test_with_the_check_off_records_are_sent_as_they_are(run_on_disk: Run) -> No
 
 
 @pytest.mark.parametrize("limit", [1, 70, 100, 150])
-def test_a_checked_fetch_sends_whole_batches_and_at_least_one(run_on_disk: Run, limit: int) -> None:
+def test_a_fetch_with_the_crc_check_returns_whole_batches_and_at_least_one(run_on_disk: Run, limit: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         data = await one(cluster, at(4, max_bytes=limit))
@@ -197,7 +199,7 @@ def test_a_checked_fetch_sends_whole_batches_and_at_least_one(run_on_disk: Run, 
     run_on_disk(scenario)
 
 
-def test_a_length_that_leads_beyond_the_records_is_damage(run_on_disk: Run) -> None:
+def test_a_fetch_treats_a_batch_length_beyond_the_available_records_as_damage(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         log = log_of(cluster, 1)
@@ -212,7 +214,7 @@ def test_a_length_that_leads_beyond_the_records_is_damage(run_on_disk: Run) -> N
     run_on_disk(scenario)
 
 
-def test_a_consumer_that_meets_damage_has_it_mended_and_reads_on(run_on_disk: Run) -> None:
+def test_a_consumers_fetch_of_damaged_records_triggers_their_repair(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         damage(cluster, 1, 6)
@@ -226,7 +228,7 @@ def test_a_consumer_that_meets_damage_has_it_mended_and_reads_on(run_on_disk: Ru
     run_on_disk(scenario)
 
 
-def test_a_new_follower_gets_all_records_of_a_damaged_leader_once_they_are_mended(run_on_disk: Run) -> None:
+def test_a_new_follower_of_a_damaged_leader_gets_all_records_after_the_repair(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         damage(cluster, 1, 6)

@@ -10,25 +10,25 @@ def fetched(*fetches: tuple[int, int, float]) -> RemoteReplica:
     return replica
 
 
-def test_fetch_at_the_log_end_of_the_leader_is_caught_up_now() -> None:
+def test_a_follower_fetch_at_the_leaders_log_end_counts_as_caught_up_now() -> None:
     assert fetched((5, 5, 1000)).last_caught_up_ms == 1000
 
 
-def test_fetch_at_the_previous_log_end_was_caught_up_at_the_previous_fetch() -> None:
+def test_a_follower_fetch_at_the_previous_log_end_counts_as_caught_up_at_the_previous_fetch() -> None:
     replica = fetched((0, 5, 1000), (5, 9, 2000))
 
     assert replica.last_caught_up_ms == 1000
 
 
-def test_fetch_below_the_previous_log_end_does_not_change_the_caught_up_time() -> None:
+def test_a_follower_fetch_below_the_previous_log_end_keeps_the_caught_up_time() -> None:
     assert fetched((0, 5, 1000), (4, 9, 2000)).last_caught_up_ms == NEVER
 
 
-def test_caught_up_time_never_decreases() -> None:
+def test_the_caught_up_time_of_a_replica_never_decreases() -> None:
     assert fetched((5, 5, 1000), (5, 9, 2000), (5, 12, 3000)).last_caught_up_ms == 1000
 
 
-def test_incremental_fetch_without_the_partition_counts_as_caught_up_at_the_log_end() -> None:
+def test_an_incremental_fetch_without_the_partition_counts_as_caught_up_at_its_position() -> None:
     replica = fetched((5, 5, 1000))
 
     replica.record_implicit_fetch(5, 4000)
@@ -41,7 +41,7 @@ def test_incremental_fetch_without_the_partition_counts_as_caught_up_at_the_log_
     assert replica.last_fetch_ms == 4000
 
 
-def test_new_leader_resets_log_ends_and_treats_isr_members_as_caught_up() -> None:
+def test_a_new_leader_resets_follower_log_ends_and_treats_isr_members_as_caught_up() -> None:
     member, outsider = fetched((5, 5, 1000)), fetched((5, 5, 1000))
 
     member.reset(in_isr=True, was_leader=False, epoch_start_offset=7, now_ms=9000)
@@ -52,7 +52,7 @@ def test_new_leader_resets_log_ends_and_treats_isr_members_as_caught_up() -> Non
     assert outsider.last_caught_up_ms == NEVER
 
 
-def test_reelected_leader_keeps_the_log_end_of_a_replica() -> None:
+def test_a_reelected_leader_keeps_the_log_ends_of_its_followers() -> None:
     replica = fetched((5, 5, 1000))
 
     replica.reset(in_isr=True, was_leader=True, epoch_start_offset=7, now_ms=9000)
@@ -61,7 +61,7 @@ def test_reelected_leader_keeps_the_log_end_of_a_replica() -> None:
     assert (replica.last_fetch_ms, replica.last_caught_up_ms) == (9000, 9000)
 
 
-def test_reelected_leader_does_not_treat_a_replica_outside_the_isr_as_caught_up() -> None:
+def test_a_reelected_leader_does_not_treat_a_replica_outside_the_isr_as_caught_up() -> None:
     replica = fetched((5, 5, 1000))
 
     replica.reset(in_isr=False, was_leader=True, epoch_start_offset=7, now_ms=9000)

@@ -13,7 +13,7 @@ from klamm.model.ids import TopicPartition
 NONE = ErrorCode.NONE
 
 
-def test_follower_retries_soon_when_the_new_leader_has_not_got_leader_and_isr_yet(run: Run) -> None:
+def test_a_follower_retries_soon_while_the_new_leader_lacks_its_leader_and_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, partition=TopicPartition("orders", 1))
         await asyncio.sleep(2.1)
@@ -27,7 +27,7 @@ def test_follower_retries_soon_when_the_new_leader_has_not_got_leader_and_isr_ye
     run(scenario)
 
 
-def test_waiting_produce_fails_at_once_when_the_leader_becomes_a_follower(run: Run) -> None:
+def test_a_waiting_produce_fails_at_once_when_the_leader_becomes_a_follower(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         produced = asyncio.create_task(cluster.produce(1))
@@ -39,7 +39,7 @@ def test_waiting_produce_fails_at_once_when_the_leader_becomes_a_follower(run: R
     run(scenario)
 
 
-def test_acknowledged_records_survive_leader_changes(run_on: Run) -> None:
+def test_records_acknowledged_with_acks_all_survive_leader_changes(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         acknowledged = []
         leaders = [1, 2, 3, 1, 3, 2]
@@ -57,7 +57,7 @@ def test_acknowledged_records_survive_leader_changes(run_on: Run) -> None:
     run_on(scenario)
 
 
-def test_former_leader_truncates_records_that_were_not_replicated(run_on: Run) -> None:
+def test_a_former_leader_truncates_records_that_were_not_replicated(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         assert await cluster.produce(1, b"a") is NONE
@@ -76,7 +76,7 @@ def test_former_leader_truncates_records_that_were_not_replicated(run_on: Run) -
     run_on(scenario)
 
 
-def test_restarted_follower_keeps_records_above_its_high_watermark(run_on: Run) -> None:
+def test_a_restarted_follower_keeps_records_above_its_high_watermark(run_on: Run) -> None:
     """KIP-101, first scenario: cutting to the high watermark on the way up would lose an acknowledged record."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -100,7 +100,7 @@ def test_restarted_follower_keeps_records_above_its_high_watermark(run_on: Run) 
     run_on(scenario)
 
 
-def test_logs_that_diverged_at_the_same_offset_become_equal(run_on: Run) -> None:
+def test_replica_logs_that_diverged_at_the_same_offset_become_equal(run_on: Run) -> None:
     """KIP-101, second scenario: both wrote offset 1, in different epochs."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -121,7 +121,7 @@ def test_logs_that_diverged_at_the_same_offset_become_equal(run_on: Run) -> None
     run_on(scenario)
 
 
-def test_logs_become_equal_after_fast_leader_changes(run_on: Run) -> None:
+def test_replica_logs_become_equal_after_fast_leader_changes(run_on: Run) -> None:
     """KIP-279: the follower's last epoch is one the leader never had; one answer is not enough to find the place."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -146,7 +146,7 @@ def test_logs_become_equal_after_fast_leader_changes(run_on: Run) -> None:
     run_on(scenario)
 
 
-def test_follower_that_missed_several_epochs_truncates_to_the_same_leaders_log(run_on: Run) -> None:
+def test_a_follower_that_missed_several_leader_epochs_truncates_to_the_leaders_log(run_on: Run) -> None:
     """KAFKA-7164: the leader is the same as before, but its epoch is newer."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -182,7 +182,7 @@ def test_followers_truncate_to_the_log_of_an_unclean_leader(run_on: Run) -> None
     run_on(scenario)
 
 
-def test_former_leader_does_not_raise_its_high_watermark_before_truncating(
+def test_a_former_leader_does_not_raise_its_high_watermark_before_truncating(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KAFKA-14704: the high watermark of the answer that says "diverging" is not applied."""
@@ -208,7 +208,7 @@ def test_former_leader_does_not_raise_its_high_watermark_before_truncating(
     run(scenario)
 
 
-def test_follower_below_the_leaders_log_start_restarts_at_that_offset(run_on: Run) -> None:
+def test_a_follower_below_the_leaders_log_start_restarts_at_that_offset(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1, 2), tell=[1])
         for value in (b"a", b"b", b"c"):
@@ -223,7 +223,7 @@ def test_follower_below_the_leaders_log_start_restarts_at_that_offset(run_on: Ru
     run_on(scenario)
 
 
-def test_log_start_offset_of_the_leader_reaches_its_followers(run_on: Run) -> None:
+def test_the_leaders_log_start_offset_reaches_its_followers(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         for value in (b"a", b"b"):
@@ -237,7 +237,7 @@ def test_log_start_offset_of_the_leader_reaches_its_followers(run_on: Run) -> No
     run_on(scenario)
 
 
-def test_log_start_offset_of_the_leader_may_reach_the_high_watermark(run_on: Run) -> None:
+def test_the_leaders_log_start_offset_may_reach_the_high_watermark(run_on: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         for value in (b"a", b"b"):
@@ -253,7 +253,7 @@ def test_log_start_offset_of_the_leader_may_reach_the_high_watermark(run_on: Run
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_elections_and_partitioned_networks_lose_no_acknowledged_record(run: Run, seed: int) -> None:
+def test_random_elections_and_network_partitions_lose_no_acknowledged_record(run: Run, seed: int) -> None:
     """Clean elections only: the next leader comes from the ISR the controller knows."""
 
     async def scenario(cluster: ReplicaCluster) -> None:

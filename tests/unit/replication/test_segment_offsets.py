@@ -39,7 +39,7 @@ def test_list_offsets_version_0_returns_segments_written_before_the_timestamp(
     run_on_disk(scenario)
 
 
-def test_segment_offsets_are_refused_at_a_follower_but_not_for_a_debugging_consumer(run_on_disk: Run) -> None:
+def test_list_offsets_version_0_is_refused_at_a_follower_except_for_debugging_consumers(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         follower = cluster.brokers[2]
@@ -50,7 +50,7 @@ def test_segment_offsets_are_refused_at_a_follower_but_not_for_a_debugging_consu
 
 
 @pytest.mark.parametrize(("timestamp", "expected"), [(9, 0), (10, 1), (25, 2), (99, 3)])
-def test_offsets_are_counted_up_to_the_last_segment_not_written_after_the_timestamp(
+def test_list_offsets_version_0_returns_offsets_of_segments_written_up_to_the_timestamp(
     timestamp: int, expected: int
 ) -> None:
     assert offset_count_before([10, 20, 30], timestamp) == expected

@@ -23,7 +23,7 @@ P1 = TopicPartition("orders", 1)
 NONE = ErrorCode.NONE
 
 
-def test_stop_replica_with_an_older_broker_epoch_is_rejected(run: Run) -> None:
+def test_a_stop_replica_with_an_older_broker_epoch_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await stop(cluster, 4, deletes=True, broker_epoch=99) == (ErrorCode.STALE_BROKER_EPOCH, [])
@@ -32,7 +32,7 @@ def test_stop_replica_with_an_older_broker_epoch_is_rejected(run: Run) -> None:
     run(scenario)
 
 
-def test_stop_replica_of_an_older_controller_epoch_is_rejected(run: Run) -> None:
+def test_a_stop_replica_of_an_older_controller_epoch_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4, controller_epoch=3)
         stale = ErrorCode.STALE_CONTROLLER_EPOCH
@@ -41,7 +41,7 @@ def test_stop_replica_of_an_older_controller_epoch_is_rejected(run: Run) -> None
     run(scenario)
 
 
-def test_stop_replica_of_an_offline_partition_gets_kafka_storage_error(run: Run) -> None:
+def test_a_stop_replica_for_an_offline_partition_gets_kafka_storage_error(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.brokers[1].set_offline([P0])
         assert await stop(cluster, 4, deletes=True) == (NONE, [ErrorCode.KAFKA_STORAGE_ERROR])
@@ -50,7 +50,7 @@ def test_stop_replica_of_an_offline_partition_gets_kafka_storage_error(run: Run)
 
 
 @pytest.mark.parametrize(("epoch", "stops"), [(-2, True), (-1, True), (3, False), (4, True), (5, True)])
-def test_stop_replica_with_an_older_leader_epoch_gets_fenced_leader_epoch(run: Run, epoch: int, stops: bool) -> None:
+def test_a_stop_replica_with_an_older_leader_epoch_gets_fenced_leader_epoch(run: Run, epoch: int, stops: bool) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         error = NONE if stops else ErrorCode.FENCED_LEADER_EPOCH
@@ -61,7 +61,7 @@ def test_stop_replica_with_an_older_leader_epoch_gets_fenced_leader_epoch(run: R
     run(scenario)
 
 
-def test_stop_replica_without_delete_keeps_the_log_and_stops_fetching(run: Run) -> None:
+def test_a_stop_replica_without_delete_keeps_the_log_and_stops_fetching(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 4)
         assert cluster.brokers[1].fetchers.leader_of(P0) == 2
@@ -75,7 +75,7 @@ def test_stop_replica_without_delete_keeps_the_log_and_stops_fetching(run: Run) 
 
 
 @pytest.mark.parametrize("deletes", [True, False])
-def test_stop_replica_of_a_partition_not_hosted_deletes_only_a_leftover_log(run: Run, deletes: bool) -> None:
+def test_a_stop_replica_for_a_partition_not_hosted_deletes_only_a_leftover_log(run: Run, deletes: bool) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].logs[P1] = MemoryLog()
         assert await stop(cluster, 4, deletes=deletes, partition=P1) == (NONE, [NONE])
@@ -84,7 +84,7 @@ def test_stop_replica_of_a_partition_not_hosted_deletes_only_a_leftover_log(run:
     run(scenario)
 
 
-def test_storage_error_during_a_delete_takes_the_partition_offline(run: Run) -> None:
+def test_a_storage_error_during_replica_deletion_takes_the_partition_offline(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         cluster.logs[1].refused[P0] = StorageFailed("I/O error")
@@ -94,7 +94,7 @@ def test_storage_error_during_a_delete_takes_the_partition_offline(run: Run) -> 
     run(scenario)
 
 
-def test_deletion_is_synced_before_stop_replica_is_answered(run: Run) -> None:
+def test_a_replica_deletion_is_fsynced_before_stop_replica_is_answered(run: Run) -> None:
     """The controller forgets a deleted replica: a power loss must not bring its log back."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -107,7 +107,7 @@ def test_deletion_is_synced_before_stop_replica_is_answered(run: Run) -> None:
     run(scenario)
 
 
-def test_deletion_that_cannot_be_synced_takes_the_partition_offline(run: Run) -> None:
+def test_a_replica_deletion_that_cannot_be_fsynced_takes_the_partition_offline(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         changes: list[LeadershipChange] = []
         cluster.brokers[1].on_leadership_change = changes.append
@@ -120,7 +120,7 @@ def test_deletion_that_cannot_be_synced_takes_the_partition_offline(run: Run) ->
     run(scenario)
 
 
-def test_waiting_produce_gets_not_leader_or_follower_when_the_partition_is_deleted(run: Run) -> None:
+def test_a_waiting_produce_gets_not_leader_or_follower_when_the_partition_is_deleted(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         produced = asyncio.create_task(cluster.produce(1))
@@ -133,7 +133,7 @@ def test_waiting_produce_gets_not_leader_or_follower_when_the_partition_is_delet
     run(scenario)
 
 
-def test_deleted_partition_can_be_created_again_with_an_older_leader_epoch(run: Run) -> None:
+def test_a_deleted_partition_can_be_created_again_with_an_older_leader_epoch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         await stop(cluster, -2, deletes=True)
@@ -143,7 +143,7 @@ def test_deleted_partition_can_be_created_again_with_an_older_leader_epoch(run: 
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_stop_replica_below_version_3_deletes_by_one_flag_for_all_partitions(run: Run, version: int) -> None:
+def test_a_stop_replica_below_version_3_has_one_delete_flag_for_all_partitions(run: Run, version: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         request = StopReplicaRequest(controller_epoch=1, delete_partitions=True)

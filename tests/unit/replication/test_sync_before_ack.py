@@ -13,7 +13,7 @@ from klamm.log.flushing import FlushJob
 from klamm.model.errors import ErrorCode
 
 
-def test_flush_messages_flushes_every_replica_before_the_acknowledgement(run_on_disk: Run) -> None:
+def test_a_topic_with_flush_messages_is_flushed_on_every_replica_before_the_acknowledgement(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await asyncio.sleep(2)
@@ -41,7 +41,7 @@ def sync_before_ack(cluster: ReplicaCluster, broker: int) -> None:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_with_sync_before_ack_records_are_on_the_devices_before_the_acknowledgement(
+def test_records_of_a_topic_with_sync_before_ack_are_fsynced_before_the_acknowledgement(
     run_on_disk: Run, acks: int
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -54,7 +54,7 @@ def test_with_sync_before_ack_records_are_on_the_devices_before_the_acknowledgem
 
 
 @pytest.mark.parametrize("slow", [1, 2])
-def test_the_high_watermark_waits_for_the_sync_of_every_in_sync_replica(
+def test_the_high_watermark_waits_for_the_fsync_of_every_in_sync_replica(
     run_on_disk: Run, monkeypatch: pytest.MonkeyPatch, slow: int
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -84,7 +84,7 @@ def test_the_high_watermark_waits_for_the_sync_of_every_in_sync_replica(
 
 
 @pytest.mark.parametrize("killed", [1, 2])
-def test_a_replica_that_finds_unsynced_records_after_a_kill_syncs_them_before_they_count(
+def test_a_killed_replica_fsyncs_unsynced_records_before_they_count_as_replicated(
     run_on_disk: Run, monkeypatch: pytest.MonkeyPatch, killed: int
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:

@@ -69,7 +69,7 @@ async def led_by_one(cluster: ReplicaCluster, isr: tuple[int, ...] = (1,), parti
     ],
     ids=["out of sync", "listed", "in sync", "below the quota", "not listed", "consumer"],
 )
-def test_leader_quota_throttles_only_listed_out_of_sync_replicas(
+def test_the_leader_replication_quota_throttles_only_listed_out_of_sync_replicas(
     run: Run, replica: int, isr: tuple[int, ...], partitions: frozenset[int] | None, rate: int, is_held: bool
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -82,7 +82,7 @@ def test_leader_quota_throttles_only_listed_out_of_sync_replicas(
     run(scenario)
 
 
-def test_throttled_fetch_still_updates_the_followers_log_end(run: Run) -> None:
+def test_a_throttled_follower_fetch_still_updates_the_followers_log_end(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", 0).record(1)
@@ -92,7 +92,7 @@ def test_throttled_fetch_still_updates_the_followers_log_end(run: Run) -> None:
     run(scenario)
 
 
-def test_throttled_partition_leaves_the_first_batch_to_another_partition(run: Run) -> None:
+def test_a_throttled_partition_leaves_the_first_batch_of_a_fetch_to_another_partition(run: Run) -> None:
     """The one batch that always goes out is another's, however small the request's limit."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -106,7 +106,7 @@ def test_throttled_partition_leaves_the_first_batch_to_another_partition(run: Ru
     run(scenario)
 
 
-def test_bytes_sent_to_in_sync_replicas_count_against_the_leader_quota(run: Run) -> None:
+def test_bytes_sent_to_in_sync_replicas_count_against_the_leader_replication_quota(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         await led_by_one(cluster, (1,), P1)
@@ -120,7 +120,7 @@ def test_bytes_sent_to_in_sync_replicas_count_against_the_leader_quota(run: Run)
     run(scenario)
 
 
-def test_throttled_fetch_completes_when_the_quota_allows_it(run: Run) -> None:
+def test_a_throttled_follower_fetch_completes_when_the_quota_allows_bytes(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -131,7 +131,7 @@ def test_throttled_fetch_completes_when_the_quota_allows_it(run: Run) -> None:
     run(scenario)
 
 
-def test_throttled_fetch_is_answered_empty_after_max_wait_ms(run: Run) -> None:
+def test_a_throttled_follower_fetch_is_answered_empty_after_max_wait_ms(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -142,7 +142,7 @@ def test_throttled_fetch_is_answered_empty_after_max_wait_ms(run: Run) -> None:
     run(scenario)
 
 
-def test_two_throttled_fetches_complete_one_after_the_other(run: Run) -> None:
+def test_two_throttled_follower_fetches_complete_one_after_the_other(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -158,7 +158,7 @@ def test_two_throttled_fetches_complete_one_after_the_other(run: Run) -> None:
     run(scenario)
 
 
-def test_fetch_at_the_log_end_is_not_throttled(run: Run) -> None:
+def test_a_follower_fetch_at_the_log_end_is_not_throttled(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster, (1, 2))
         throttle(cluster, 1, "leader", 0).record(1)
@@ -167,7 +167,7 @@ def test_fetch_at_the_log_end_is_not_throttled(run: Run) -> None:
     run(scenario)
 
 
-def test_append_does_not_end_the_wait_of_a_throttled_fetch(run: Run) -> None:
+def test_an_append_does_not_end_the_wait_of_a_throttled_follower_fetch(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -182,7 +182,7 @@ def test_append_does_not_end_the_wait_of_a_throttled_fetch(run: Run) -> None:
     run(scenario)
 
 
-def test_error_is_returned_at_once_in_spite_of_the_throttle(run: Run) -> None:
+def test_a_throttled_fetch_with_a_partition_error_is_answered_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", 0).record(1)
@@ -198,7 +198,7 @@ ONE_BATCH = ReplicationSettings(replica_fetch_max_bytes=1, replica_fetch_respons
 
 
 @pytest.mark.parametrize(("side", "rate"), [("leader", 2 * SIZE), ("follower", SIZE)])
-def test_new_replica_is_filled_at_the_quota_rate_and_then_joins_the_isr(run: Run, side: str, rate: int) -> None:
+def test_a_new_replica_copies_at_the_quota_rate_and_then_joins_the_isr(run: Run, side: str, rate: int) -> None:
     """A batch per second, and for the leader the one that it sends to the other follower.
 
     Producers with acks=all go on meanwhile, for the ISR is untouched.
@@ -231,7 +231,7 @@ def test_new_replica_is_filled_at_the_quota_rate_and_then_joins_the_isr(run: Run
     run(scenario, settings=ONE_BATCH)
 
 
-def test_follower_quota_skips_throttled_partitions_and_fetches_the_others(run: Run) -> None:
+def test_an_exceeded_follower_quota_skips_throttled_partitions_and_fetches_the_others(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         for p in (P0, P1):
             await cluster.elect(1, (1, 2), partition=p, tell=[1, 2])
@@ -253,7 +253,7 @@ def test_follower_quota_skips_throttled_partitions_and_fetches_the_others(run: R
     run(scenario)
 
 
-def test_caught_up_follower_is_not_throttled(run: Run) -> None:
+def test_a_caught_up_follower_is_not_throttled(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         assert await cluster.produce(1, b"xxxx") is ErrorCode.NONE

@@ -17,7 +17,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("leader", "own", "expected"), CASES.values(), ids=CASES)
-def test_truncation_offset_is_the_end_of_the_largest_common_epoch(
+def test_the_truncation_offset_is_the_end_of_the_largest_common_leader_epoch(
     leader: EpochEnd, own: EpochEnd, expected: int
 ) -> None:
     assert truncation_offset(leader, own, 10, 4) == expected

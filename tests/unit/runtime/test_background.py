@@ -13,7 +13,9 @@ def background() -> BackgroundLoop:
     return BackgroundLoop("test")
 
 
-async def test_work_runs_on_another_thread_also_where_a_loop_runs(background: BackgroundLoop) -> None:
+async def test_background_work_runs_on_another_thread_even_inside_a_running_event_loop(
+    background: BackgroundLoop,
+) -> None:
     async def thread_name() -> str:
         await asyncio.sleep(0)
         return threading.current_thread().name
@@ -22,13 +24,13 @@ async def test_work_runs_on_another_thread_also_where_a_loop_runs(background: Ba
     background.close()
 
 
-def test_errors_are_raised_for_the_caller(background: BackgroundLoop) -> None:
+def test_errors_of_background_work_are_raised_to_the_caller(background: BackgroundLoop) -> None:
     with pytest.raises(ZeroDivisionError):
         background.call(lambda: 1 // 0)
     background.close()
 
 
-def test_close_cancels_what_runs_and_ends_the_thread(background: BackgroundLoop) -> None:
+def test_closing_the_background_loop_cancels_its_work_and_ends_the_thread(background: BackgroundLoop) -> None:
     ended: list[str] = []
 
     async def endless() -> None:

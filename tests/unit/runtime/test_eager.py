@@ -11,18 +11,18 @@ async def after(*futures: "asyncio.Future[int]") -> int:
     return sum([await future for future in futures])
 
 
-async def test_a_coroutine_that_does_not_wait_completes_in_its_first_step() -> None:
+async def test_an_eagerly_started_coroutine_that_does_not_wait_completes_at_once() -> None:
     assert first_step(after()) == 0
 
 
-async def test_a_coroutine_that_awaits_a_completed_future_completes_in_its_first_step() -> None:
+async def test_an_eagerly_started_coroutine_that_awaits_a_completed_future_completes_at_once() -> None:
     future = asyncio.get_running_loop().create_future()
     future.set_result(3)
 
     assert first_step(after(future)) == 3
 
 
-async def test_awaiting_the_rest_continues_after_the_first_step() -> None:
+async def test_awaiting_an_eagerly_started_coroutine_continues_after_its_first_wait() -> None:
     loop = asyncio.get_running_loop()
     first, second = loop.create_future(), loop.create_future()
     rest = first_step(after(first, second))
@@ -34,7 +34,7 @@ async def test_awaiting_the_rest_continues_after_the_first_step() -> None:
     assert await rest == 3
 
 
-async def test_a_future_completed_before_the_rest_is_awaited_gives_its_result() -> None:
+async def test_an_eagerly_started_coroutine_gets_the_result_of_a_future_completed_meanwhile() -> None:
     future = asyncio.get_running_loop().create_future()
     rest = first_step(after(future))
     future.set_result(4)
@@ -46,7 +46,7 @@ async def test_a_future_completed_before_the_rest_is_awaited_gives_its_result() 
     assert await asyncio.create_task(whole()) == 4
 
 
-async def test_an_exception_before_or_after_the_first_wait_is_raised() -> None:
+async def test_an_eagerly_started_coroutine_raises_exceptions_from_before_or_after_its_first_wait() -> None:
     async def fails(wait: bool) -> None:
         if wait:
             await asyncio.sleep(0)
@@ -60,7 +60,7 @@ async def test_an_exception_before_or_after_the_first_wait_is_raised() -> None:
         await rest
 
 
-async def test_cancelling_a_task_that_awaits_the_rest_cancels_the_coroutine() -> None:
+async def test_cancelling_the_task_that_awaits_an_eagerly_started_coroutine_cancels_the_coroutine() -> None:
     ended: list[str] = []
 
     async def waits() -> None:

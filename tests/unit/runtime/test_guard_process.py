@@ -38,7 +38,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(reading)
 
 
-def test_a_watch_line_names_session_password_timeout_servers_and_record() -> None:
+def test_the_crash_guard_parses_session_password_timeout_servers_and_record_path() -> None:
     sessions: dict[int, Session] = {}
     apply_line(sessions, WATCH)
 
@@ -56,7 +56,9 @@ def test_a_watch_line_names_session_password_timeout_servers_and_record() -> Non
         b"watch 1f aabb 6000 zk-1:port -", b"forget", b"forget me", b"close 1f", b"\xff\xfe\x00",
     ],
 )  # fmt: skip
-def test_a_malformed_line_is_reported_and_changes_nothing(line: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_crash_guard_reports_a_malformed_input_line_and_ignores_that_line(
+    line: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
     sessions: dict[int, Session] = {}
     apply_line(sessions, WATCH)
     apply_line(sessions, line)
@@ -65,7 +67,7 @@ def test_a_malformed_line_is_reported_and_changes_nothing(line: bytes, capfd: py
     assert f"ignored a line of {len(line)} bytes" in capfd.readouterr().err
 
 
-def test_sessions_written_before_the_process_ended_are_returned_without_forgotten_ones(
+def test_the_crash_guard_returns_the_sessions_still_registered_when_its_process_ends(
     child: subprocess.Popen[bytes], pipe: tuple[int, int]
 ) -> None:
     reading, writing = pipe
@@ -78,7 +80,7 @@ def test_sessions_written_before_the_process_ended_are_returned_without_forgotte
     assert list(wait_for_end(pidfd, reading)) == [0x2A]
 
 
-def test_the_end_of_the_process_is_noticed_while_another_process_holds_the_pipe_open(
+def test_the_crash_guard_notices_its_nodes_end_although_another_process_holds_the_pipe(
     child: subprocess.Popen[bytes], pipe: tuple[int, int]
 ) -> None:
     reading, writing = pipe
@@ -90,7 +92,9 @@ def test_the_end_of_the_process_is_noticed_while_another_process_holds_the_pipe_
     os.close(writing)
 
 
-def test_a_stopped_process_has_not_ended(child: subprocess.Popen[bytes], pipe: tuple[int, int]) -> None:
+def test_the_crash_guard_does_not_treat_a_stopped_process_as_ended(
+    child: subprocess.Popen[bytes], pipe: tuple[int, int]
+) -> None:
     reading, writing = pipe
     pidfd = os.pidfd_open(child.pid)
     child.send_signal(signal.SIGSTOP)
@@ -102,7 +106,7 @@ def test_a_stopped_process_has_not_ended(child: subprocess.Popen[bytes], pipe: t
     child.send_signal(signal.SIGCONT)
 
 
-def test_a_line_without_end_is_dropped_before_it_fills_the_memory(
+def test_the_crash_guard_drops_an_input_line_over_the_length_limit(
     child: subprocess.Popen[bytes], pipe: tuple[int, int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     reading, writing = pipe
@@ -116,16 +120,18 @@ def test_a_line_without_end_is_dropped_before_it_fills_the_memory(
     assert "without an end of line" in capfd.readouterr().err
 
 
-def test_a_process_that_is_not_the_parent_is_taken_as_ended(child: subprocess.Popen[bytes]) -> None:
+def test_the_crash_guard_treats_a_process_that_is_not_its_parent_as_ended(child: subprocess.Popen[bytes]) -> None:
     assert open_parent(child.pid) is None
 
 
-def test_the_parent_is_found_while_it_runs() -> None:
+def test_the_crash_guard_finds_its_running_parent_process() -> None:
     assert open_parent(os.getppid()) is not None
 
 
 @pytest.mark.parametrize("is_reaped", [False, True])
-def test_the_signal_that_ended_the_process_is_recorded(child: subprocess.Popen[bytes], is_reaped: bool) -> None:
+def test_the_crash_guard_records_the_signal_that_ended_the_process(
+    child: subprocess.Popen[bytes], is_reaped: bool
+) -> None:
     pidfd = os.pidfd_open(child.pid)
     child.kill()
     select.select([pidfd], [], [])
@@ -139,10 +145,10 @@ def test_the_signal_that_ended_the_process_is_recorded(child: subprocess.Popen[b
         assert b'"signal":9,' in record_of(status)
 
 
-def test_an_exit_status_is_recorded_and_an_unknown_end_has_neither() -> None:
+def test_the_crash_guard_records_an_exit_status_or_an_unknown_end() -> None:
     assert b'{"version":1,"status":3,"timestamp":"' in record_of(3 << 8)
     assert record_of(None).startswith(b'{"version":1,"timestamp":"')
 
 
-def test_a_process_that_runs_has_no_wait_status(child: subprocess.Popen[bytes]) -> None:
+def test_a_running_process_has_no_wait_status(child: subprocess.Popen[bytes]) -> None:
     assert read_wait_status(os.pidfd_open(child.pid), child.pid) is None

@@ -30,7 +30,7 @@ def run(keep: bool) -> tuple[str, int]:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the system's malloc is not glibc's")
-def test_large_buffers_are_reused() -> None:
+def test_released_large_buffers_are_reused() -> None:
     kept, faults = run(keep=True)
 
     assert kept == "True"

@@ -24,7 +24,7 @@ class MeetingDisk(RealDisk):
         super().rename(source, target)
 
 
-def test_two_writers_of_one_file_do_not_share_a_temporary_file(tmp_path: Path) -> None:
+def test_two_atomic_writers_of_the_same_file_use_different_temporary_files(tmp_path: Path) -> None:
     disk = MeetingDisk()
     path = f"{tmp_path}/checkpoint"
     contents = [b"one" * 1000, b"two" * 1000]
@@ -40,7 +40,7 @@ def test_two_writers_of_one_file_do_not_share_a_temporary_file(tmp_path: Path) -
     assert disk.list_directory(str(tmp_path)) == ["checkpoint"]
 
 
-def test_write_atomically_uses_a_new_temporary_name_each_time(tmp_path: Path) -> None:
+def test_an_atomic_file_write_uses_a_new_temporary_name_each_time(tmp_path: Path) -> None:
     disk = RealDisk()
     assert disk.temporary_name("x") != disk.temporary_name("x")
     (tmp_path / "checkpoint.tmp").mkdir()  # a name that all writers shared would fail here
@@ -50,7 +50,7 @@ def test_write_atomically_uses_a_new_temporary_name_each_time(tmp_path: Path) ->
     assert disk.read(f"{tmp_path}/checkpoint") == b"content"
 
 
-def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: Path) -> None:
+def test_a_failed_atomic_file_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     disk = RealDisk()
     (tmp_path / "checkpoint").mkdir()
 
@@ -60,7 +60,7 @@ def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: Path) -> None:
     assert disk.list_directory(str(tmp_path)) == ["checkpoint"]
 
 
-def test_an_older_version_of_a_file_never_replaces_a_newer_one(tmp_path: Path) -> None:
+def test_an_older_version_of_a_small_file_never_replaces_a_newer_version_on_disk(tmp_path: Path) -> None:
     disk = RealDisk()
     file = SmallFile(f"{tmp_path}/checkpoint")
     earlier, later = _changed(file, b"earlier"), _changed(file, b"later")
@@ -73,7 +73,7 @@ def test_an_older_version_of_a_file_never_replaces_a_newer_one(tmp_path: Path) -
     assert disk.list_directory(str(tmp_path)) == ["checkpoint"]
 
 
-def test_a_file_is_dirty_until_its_newest_version_is_durable(tmp_path: Path) -> None:
+def test_a_small_file_counts_as_changed_until_its_newest_version_is_written(tmp_path: Path) -> None:
     file = SmallFile(f"{tmp_path}/checkpoint")
     earlier = _changed(file, b"earlier")
     file.next_version()
@@ -84,7 +84,7 @@ def test_a_file_is_dirty_until_its_newest_version_is_durable(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_after_power_loss_each_file_has_the_old_or_the_new_content(count: int) -> None:
+def test_an_atomically_written_file_has_old_or_new_content_after_power_loss(count: int) -> None:
     for seed in range(40):
         disk = SimulatedDisk(Rng(seed))
         disk.make_directories("/data")

@@ -24,7 +24,7 @@ def on_a_loop_whose_time_passes(main: Callable[[Callable[[float], None]], Awaita
     loop.run(run())
 
 
-def test_tasks_share_one_time_slice_per_loop_iteration_and_take_turns() -> None:
+def test_long_running_tasks_take_turns_within_one_time_slice_per_loop_iteration() -> None:
     passes: list[str] = [""]
 
     async def main(compute: Callable[[float], None]) -> None:
@@ -49,7 +49,7 @@ def test_tasks_share_one_time_slice_per_loop_iteration_and_take_turns() -> None:
     assert "|".join(filter(None, passes)) == "aa|aa|bb|aa|bb|bb"
 
 
-def test_work_shorter_than_a_slice_does_not_yield_to_the_loop() -> None:
+def test_work_shorter_than_a_time_slice_does_not_yield_to_the_event_loop() -> None:
     passed: list[bool] = []
 
     async def main(compute: Callable[[float], None]) -> None:
@@ -66,7 +66,7 @@ def test_work_shorter_than_a_slice_does_not_yield_to_the_loop() -> None:
     on_a_loop_whose_time_passes(main)
 
 
-def test_time_spent_waiting_does_not_count_against_a_slice() -> None:
+def test_time_spent_waiting_does_not_count_against_a_time_slice() -> None:
     passed: list[bool] = []
 
     async def main(compute: Callable[[float], None]) -> None:
@@ -82,7 +82,7 @@ def test_time_spent_waiting_does_not_count_against_a_slice() -> None:
     on_a_loop_whose_time_passes(main)
 
 
-def test_a_task_cancelled_while_it_waits_for_a_slice_does_not_block_the_others() -> None:
+def test_a_task_cancelled_while_waiting_for_a_time_slice_does_not_block_other_tasks() -> None:
     seen: list[int] = []
 
     async def main(compute: Callable[[float], None]) -> None:
@@ -103,7 +103,7 @@ def test_a_task_cancelled_while_it_waits_for_a_slice_does_not_block_the_others()
     assert seen == [1, 2]
 
 
-async def test_items_are_cut_into_pieces_of_the_given_size_in_order() -> None:
+async def test_cutting_items_into_pieces_keeps_their_order_and_the_given_piece_size() -> None:
     slices = TimeSlices()
     assert [piece async for piece in slices.over(range(5), 3)] == [[0, 1, 2], [3, 4]]
     assert [n async for n in slices.each(range(2 * PIECE + 1))] == list(range(2 * PIECE + 1))
@@ -112,7 +112,7 @@ async def test_items_are_cut_into_pieces_of_the_given_size_in_order() -> None:
     assert not contents
 
 
-async def test_counted_slices_end_after_a_number_of_items_regardless_of_time() -> None:
+async def test_slices_counted_by_items_end_after_that_number_regardless_of_time() -> None:
     slices, passed = CountedSlices(10), list[int]()
     loop = asyncio.get_running_loop()
 
@@ -125,7 +125,7 @@ async def test_counted_slices_end_after_a_number_of_items_regardless_of_time() -
     assert [await gives_back(items) for items in (4, 6, 1, 9, 1)] == [False, False, True, False, True]
 
 
-async def test_the_item_count_of_a_slice_restarts_in_each_pass_of_the_event_loop() -> None:
+async def test_the_item_count_of_a_time_slice_restarts_in_each_event_loop_iteration() -> None:
     slices, passed = CountedSlices(10), list[str]()
     for _ in range(3):
         await slices.checkpoint(6)
@@ -150,7 +150,7 @@ def collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collector")
-async def test_objects_created_by_long_work_are_frozen_until_it_ends() -> None:
+async def test_objects_created_by_long_work_are_hidden_from_garbage_collection_until_its_end() -> None:
     work, kept = LongWork(lambda: 0.0), list[list[int]]()
     gc.collect()
     frozen = gc.get_freeze_count()
@@ -171,7 +171,7 @@ async def test_objects_created_by_long_work_are_frozen_until_it_ends() -> None:
 
 
 @pytest.mark.usefixtures("collector")
-async def test_objects_replaced_by_long_work_are_frozen() -> None:
+async def test_objects_replaced_by_long_work_are_hidden_from_garbage_collection() -> None:
     work, kept = LongWork(lambda: 0.0), [[n] for n in range(2 * YOUNG_OBJECTS)]
     for _ in range(LONG_WORK_SLICES):
         work.on_slice_end()
@@ -187,7 +187,7 @@ async def test_objects_replaced_by_long_work_are_frozen() -> None:
     assert len(gc.get_objects(generation=0)) < YOUNG_OBJECTS
 
 
-def test_the_observer_is_called_after_each_slice_and_at_the_end_of_the_work() -> None:
+def test_the_time_slice_observer_is_called_after_each_slice_and_at_the_end() -> None:
     told: list[str] = []
 
     class Observer:

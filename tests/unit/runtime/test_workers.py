@@ -34,18 +34,18 @@ async def test_a_call_in_a_worker_process_returns_its_result(either: Workers) ->
     ]
 
 
-async def test_large_arguments_and_results_pass_to_a_worker_and_back(workers: ProcessWorkers) -> None:
+async def test_a_worker_process_accepts_large_arguments_and_returns_large_results(workers: ProcessWorkers) -> None:
     assert await workers.run(bytes.upper, b"a" * 5_000_000) == b"A" * 5_000_000
 
 
-async def test_one_worker_process_serves_many_calls(workers: ProcessWorkers) -> None:
+async def test_a_worker_process_serves_many_calls(workers: ProcessWorkers) -> None:
     pids = {await workers.run(os.getpid) for _ in range(5)}
 
     assert len(pids) == 1
     assert os.getpid() not in pids
 
 
-async def test_an_exception_in_a_call_is_named_and_the_worker_stays_usable(workers: ProcessWorkers) -> None:
+async def test_an_exception_in_a_worker_call_is_reported_and_the_worker_stays_usable(workers: ProcessWorkers) -> None:
     pid = await workers.run(os.getpid)
 
     with pytest.raises(WorkerFailed, match="ZeroDivisionError"):
@@ -54,7 +54,7 @@ async def test_an_exception_in_a_call_is_named_and_the_worker_stays_usable(worke
     assert await workers.run(os.getpid) == pid
 
 
-async def test_a_worker_that_dies_fails_its_call_and_is_replaced(workers: ProcessWorkers) -> None:
+async def test_a_worker_process_that_dies_fails_its_call_and_is_replaced(workers: ProcessWorkers) -> None:
     with pytest.raises(WorkerFailed, match="status 3"):
         await workers.run(os._exit, 3)
 
@@ -68,11 +68,13 @@ def exit_the_first_time(mark: Path) -> str:
     return "done"
 
 
-async def test_a_call_whose_worker_is_killed_runs_again_in_a_new_one(workers: ProcessWorkers, tmp_path: Path) -> None:
+async def test_a_call_whose_worker_process_is_killed_runs_again_in_a_new_worker(
+    workers: ProcessWorkers, tmp_path: Path
+) -> None:
     assert await workers.run(exit_the_first_time, tmp_path / "mark") == "done"
 
 
-async def test_idle_workers_that_were_killed_fail_no_call() -> None:
+async def test_killed_idle_worker_processes_fail_no_later_call() -> None:
     workers = ProcessWorkers(2)
     for pid in await asyncio.gather(workers.run(os.getpid), workers.run(os.getpid)):
         with suppress(ProcessLookupError):  # one process may have served both calls
@@ -83,7 +85,7 @@ async def test_idle_workers_that_were_killed_fail_no_call() -> None:
     await workers.close()
 
 
-async def test_a_worker_that_cannot_be_started_fails_the_call(
+async def test_a_call_fails_if_no_worker_process_can_be_started(
     workers: ProcessWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -92,12 +94,12 @@ async def test_a_worker_that_cannot_be_started_fails_the_call(
         await workers.run(divmod, 7, 2)
 
 
-async def test_a_call_beyond_the_memory_limit_of_a_worker_fails(workers: ProcessWorkers) -> None:
+async def test_a_call_above_the_memory_limit_of_a_worker_process_fails(workers: ProcessWorkers) -> None:
     with pytest.raises(WorkerFailed, match="MemoryError"):
         await workers.run(bytes, 2 * 1024 * 1024 * 1024)
 
 
-async def test_close_fails_running_calls_and_leaves_no_worker_process(workers: ProcessWorkers) -> None:
+async def test_closing_the_worker_pool_fails_running_calls_and_leaves_no_process(workers: ProcessWorkers) -> None:
     pid = await workers.run(os.getpid)
     running = asyncio.ensure_future(workers.run(time.sleep, 600))
     waiting = asyncio.ensure_future(workers.run(time.sleep, 600))

@@ -30,7 +30,7 @@ IDS = {
 
 
 @pytest.mark.parametrize(("broker_epoch", "answer", "is_found"), IDS.values(), ids=IDS)
-async def test_producer_ids_are_given_once_and_to_registered_brokers(
+async def test_the_simulation_reports_producer_id_blocks_allocated_twice_or_to_unregistered_brokers(
     broker_epoch: int, answer: ProducerIds, is_found: bool
 ) -> None:
     history = History()
@@ -57,7 +57,7 @@ ELECTIONS = {
 
 
 @pytest.mark.parametrize(("leader", "leaders", "error", "is_found"), ELECTIONS.values(), ids=ELECTIONS)
-async def test_election_answer_that_differs_from_zookeeper_is_a_violation(
+async def test_an_elect_leaders_response_that_differs_from_zookeeper_is_a_violation(
     leader: int, leaders: dict[TopicPartition, BrokerId], error: ErrorCode | None, is_found: bool
 ) -> None:
     history = History()

@@ -48,7 +48,7 @@ class Forgetful:
         return AlterPartitionResponse()
 
 
-def test_repeated_alter_partition_keeps_the_topic_id_of_the_first_attempt() -> None:
+def test_a_simulated_brokers_repeated_alter_partition_keeps_the_first_topic_id() -> None:
     loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
     logs = {P: ID}
@@ -65,7 +65,7 @@ def test_repeated_alter_partition_keeps_the_topic_id_of_the_first_attempt() -> N
     loop.run(scenario())
 
 
-def test_isr_change_withdrawn_by_a_newer_leader_and_isr_is_not_sent() -> None:
+def test_a_simulated_broker_does_not_send_an_isr_change_superseded_by_leader_and_isr() -> None:
     """It was sent as an ISR without members, which a broker of an old protocol level then wrote itself."""
     loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
@@ -80,7 +80,7 @@ def test_isr_change_withdrawn_by_a_newer_leader_and_isr_is_not_sent() -> None:
     loop.run(scenario())
 
 
-def test_slow_broker_handles_requests_of_one_controller_in_arrival_order() -> None:
+def test_a_slow_simulated_broker_handles_requests_of_a_controller_in_arrival_order() -> None:
     """One on a connection that broke was overtaken by those sent after it, and made a log that had been deleted."""
     loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
@@ -122,7 +122,7 @@ LATE = {
 
 
 @pytest.mark.parametrize(("topic_id", "had", "comes", "is_then"), LATE.values(), ids=LATE)
-def test_replayed_request_is_skipped_when_only_the_topic_id_distinguishes_it(
+def test_a_simulated_broker_skips_a_replayed_request_that_differs_only_in_topic_id(
     topic_id: uuid.UUID, had: int, comes: int, is_then: int
 ) -> None:
     loop = SimulatedLoop()
@@ -153,7 +153,7 @@ def test_replayed_request_is_skipped_when_only_the_topic_id_distinguishes_it(
 
 
 @pytest.mark.parametrize("answered_s", [0.3, None], ids=["a slow host answers", "nobody is answered"])
-def test_request_unanswered_after_session_expiry_is_reported(answered_s: float | None) -> None:
+def test_the_simulation_reports_a_request_unanswered_after_session_expiry(answered_s: float | None) -> None:
     """On a host that takes 3 ms for each step the end of a term alone takes more than a tenth of a second."""
     loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")

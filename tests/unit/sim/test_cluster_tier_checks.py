@@ -41,7 +41,7 @@ def damaged(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-def test_records_before_a_damaged_batch_are_read_first() -> None:
+def test_the_simulations_log_check_reads_records_before_a_damaged_batch() -> None:
     second = damaged(batch("b", base_offset=1))
 
     assert records_from(batch("a") + second, 0).records == ((0, b"a"),)
@@ -49,7 +49,7 @@ def test_records_before_a_damaged_batch_are_read_first() -> None:
         records_from(second, 1)
 
 
-def test_power_loss_that_restores_a_replaced_batch_counts_the_new_batch_as_lost() -> None:
+def test_a_power_loss_that_restores_a_replaced_batch_counts_the_new_batch_as_lost() -> None:
     """The log may end where it did, or later: the records of the newer leader epoch are gone all the same."""
     history = TierHistory(History(), {})
 
@@ -62,7 +62,7 @@ def polled(high_watermark: int) -> Polled:
     return Polled("c", ORDERS, 1, 3, 0, (), high_watermark, 0)
 
 
-def test_high_watermark_may_fall_in_a_leader_epoch_only_where_the_leader_restarts() -> None:
+def test_a_high_watermark_that_falls_within_a_leader_epoch_is_a_violation_without_restart() -> None:
     history = TierHistory(History(), {})
     history.on_polled(polled(9))
 
@@ -73,7 +73,7 @@ def test_high_watermark_may_fall_in_a_leader_epoch_only_where_the_leader_restart
     assert high_watermark_is_monotone(history, polled(8)) is None
 
 
-def test_recovery_point_behind_a_flipped_bit_is_not_judged() -> None:
+def test_a_recovery_point_after_damaged_records_is_no_violation() -> None:
     history = TierHistory(History(), {})
     event = PowerLost(1, {ORDERS: 5}, {}, {ORDERS: 7})
     assert recovery_points_are_on_the_device(history, event) is not None
@@ -103,6 +103,7 @@ class Resting:
         self.final_reads = {ORDERS: FinalRead()}
         self.tree = Tree()
         self.unread_groups: dict[str, str] = {}
+        self.subscriptions: dict[str, str] = {}
         self.copied_offsets: dict[tuple[str, TopicPartition], int] = {}
         self.mistakes: list[str] = []
 
@@ -110,7 +111,7 @@ class Resting:
         self.disk.write_atomically("/data1/orders-0/leader-epoch-checkpoint", text.encode())
 
 
-def test_short_isr_is_accepted_only_behind_a_damaged_leader() -> None:
+def test_an_isr_that_does_not_grow_is_accepted_only_if_the_leader_is_damaged() -> None:
     cluster = Resting(isr=(1,))
     cluster.final_reads[ORDERS].error = "a record is refused: NOT_ENOUGH_REPLICAS"
     assert "ISR (1,)" in str(isrs_are_whole(cluster))
@@ -124,7 +125,7 @@ def test_short_isr_is_accepted_only_behind_a_damaged_leader() -> None:
     assert every_partition_is_led(cluster) is None
 
 
-def test_leader_epochs_of_records_before_the_log_start_may_be_gone() -> None:
+def test_missing_leader_epochs_of_records_before_the_log_start_are_no_violation() -> None:
     cluster = Resting()
     cluster.write_epochs("0\n1\n1 1\n")
     assert epoch_files_agree_with_batches(cluster) is not None
@@ -134,7 +135,7 @@ def test_leader_epochs_of_records_before_the_log_start_may_be_gone() -> None:
     assert epoch_files_agree_with_batches(cluster) is None
 
 
-def test_log_left_by_a_reassignment_is_accepted_only_without_topic_ids() -> None:
+def test_a_log_left_by_a_reassignment_is_a_violation_unless_topics_have_no_ids() -> None:
     for topic_id, is_accepted in ((TOPIC_ID, False), (None, True)):
         cluster = Resting(topic_id=topic_id)
         moved = ReplicaAssignment((BrokerId(2), BrokerId(3)))
@@ -144,7 +145,7 @@ def test_log_left_by_a_reassignment_is_accepted_only_without_topic_ids() -> None
     assert only_assigned_replicas_have_logs(cluster) is not None
 
 
-def test_replica_on_a_device_that_died_counts_for_an_acknowledged_record() -> None:
+def test_a_replica_on_a_failed_disk_counts_as_holding_an_acknowledged_record() -> None:
     cluster = Resting()
     cluster.tier.topics["orders"] = FACTS._replace(min_isr=2)
     send = Send("p", ORDERS, (b"a",), -1, 0.0)
@@ -159,7 +160,7 @@ def test_replica_on_a_device_that_died_counts_for_an_acknowledged_record() -> No
     assert acknowledged_records_are_on_min_isr_disks(cluster.tier, event) is None
 
 
-def test_committed_offset_is_the_newest_that_was_stored_or_one_without_an_answer() -> None:
+def test_a_committed_offset_must_be_the_newest_acknowledged_or_an_unanswered_commit() -> None:
     history = TierHistory(History(), {})
     history.topics["orders"] = FACTS
 
@@ -179,7 +180,7 @@ def test_committed_offset_is_the_newest_that_was_stored_or_one_without_an_answer
     assert read(1) is None
 
 
-def test_group_without_a_coordinator_is_accepted_only_where_its_topic_is_damaged() -> None:
+def test_a_group_without_a_coordinator_is_a_violation_unless_its_topic_is_damaged() -> None:
     cluster = Resting()
     cluster.unread_groups["g"] = "no coordinator"
     assert groups_have_a_coordinator(cluster) == "group g: no coordinator"

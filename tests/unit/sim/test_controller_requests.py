@@ -11,7 +11,7 @@ from klamm.sim.workload.controller_requests import _invalid_alter_partition
 
 
 @pytest.mark.parametrize(("brokers", "asker"), [([1], None), ([1, 2], 2)], ids=["no other broker", "another"])
-async def test_alter_partition_from_a_wrong_leader_comes_from_another_broker(
+async def test_the_simulations_alter_partition_from_a_wrong_leader_is_sent_by_another_broker(
     brokers: list[int], asker: int | None
 ) -> None:
     """The leader's own request was carried out, and it knew nothing of it."""

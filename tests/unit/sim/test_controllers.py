@@ -23,14 +23,16 @@ FOUND = {"a mistake": (KeyError("t1"), True), "no memory": (MemoryError(), False
 
 
 @pytest.mark.parametrize(("error", "is_found"), FOUND.values(), ids=FOUND)
-def test_unexpected_controller_error_is_a_violation_unless_it_is_memory_error(error: Exception, is_found: bool) -> None:
+def test_an_unexpected_controller_error_other_than_memory_error_is_a_violation(
+    error: Exception, is_found: bool
+) -> None:
     wrong = controllers_have_no_unexpected_errors(History(), UnexpectedError(BrokerId(1), error, "here"))
 
     assert bool(wrong) is is_found
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["at its end", "the node stops"])
-async def test_observer_reports_an_event_interrupted_by_the_end_of_the_node(is_stopped: bool) -> None:
+async def test_the_simulation_records_controller_events_interrupted_by_the_end_of_the_node(is_stopped: bool) -> None:
     found: list[bool] = []
 
     def hear(event: Event) -> None:
@@ -49,14 +51,14 @@ async def test_observer_reports_an_event_interrupted_by_the_end_of_the_node(is_s
     assert found == [is_stopped]
 
 
-def test_reelect_makes_the_chosen_broker_controller_with_epoch_2() -> None:
+def test_a_simulated_controller_reelect_makes_the_chosen_broker_controller() -> None:
     outcome = run_script(script_of("controllership is handed over"), with_story=True)
 
     assert outcome.violation is None
     assert any("Elected epoch=2" in line and "broker=2" in line for line in outcome.story)
 
 
-def test_controller_with_memory_error_resigns_and_another_is_elected() -> None:
+def test_a_simulated_controller_with_memory_error_resigns_and_another_is_elected() -> None:
     outcome = run_script(script_of("a controller runs out of memory"), with_story=True)
 
     assert outcome.violation is None
@@ -72,7 +74,7 @@ UNTOLD = {
 
 
 @pytest.mark.parametrize(("protocol", "is_dying", "is_found"), UNTOLD.values(), ids=UNTOLD)
-async def test_stale_controller_memory_is_a_violation_unless_a_leader_wrote_a_deleted_topic(
+async def test_outdated_controller_memory_is_a_violation_unless_a_leader_wrote_a_deleted_topic(
     protocol: str, is_dying: bool, is_found: bool
 ) -> None:
     room = await Room.open([1], {"a": [(1,)]}, ControllerSettings(BrokerId(1), ibp=parse_ibp(protocol)))

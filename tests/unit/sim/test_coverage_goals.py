@@ -5,22 +5,22 @@ from klamm.sim.campaign import Report, Tally
 from klamm.sim.coverage_goals import FAILOVER_STEPS, GOALS, unreached_goals
 
 
-def test_coverage_goal_names_are_unique() -> None:
+def test_names_of_the_simulations_coverage_goals_are_unique() -> None:
     assert len(set(GOALS)) == len(GOALS)
 
 
-def test_coverage_goals_include_every_await_of_failover() -> None:
+def test_the_simulations_coverage_goals_include_every_await_of_a_controller_failover() -> None:
     assert FAILOVER_STEPS[0] == "set_up_features"
     assert {"_read_context", "trigger_online", "resume_reassignments"} <= set(FAILOVER_STEPS)
 
 
-def test_every_controller_event_state_is_a_coverage_goal() -> None:
+def test_the_simulations_coverage_goals_include_every_controller_event_state() -> None:
     states = [goal for goal in GOALS if goal.endswith("while others wait")]
 
     assert len(states) == len(ControllerState) - 2
 
 
-def test_goal_reached_once_is_not_reported_as_unreached() -> None:
+def test_a_coverage_goal_reached_once_is_not_reported_as_unreached() -> None:
     tally = Tally()
     for goal in GOALS[:3]:
         tally.add(Report(1, None, "", 1.0, 1, 1, 1, 1_000, {goal: 1}, 0.1))

@@ -25,7 +25,7 @@ def written(made: SimulatedDisk, *, sync: bool) -> None:
         made.sync_directory("/data/a-0")
 
 
-def test_simulated_file_reads_return_the_written_bytes() -> None:
+def test_reads_from_the_simulated_disk_return_the_written_bytes() -> None:
     made = disk()
     written(made, sync=False)
     file = made.open_read("/data/a-0/log")
@@ -36,7 +36,7 @@ def test_simulated_file_reads_return_the_written_bytes() -> None:
     assert made.list_directory("/data") == ["a-0"]
 
 
-def test_directory_rename_moves_its_files() -> None:
+def test_renaming_a_directory_of_the_simulated_disk_moves_its_files() -> None:
     made = disk()
     written(made, sync=True)
     made.rename("/data/a-0", "/data/a-0.deleted")
@@ -47,7 +47,7 @@ def test_directory_rename_moves_its_files() -> None:
     assert made.list_directory("/data") == []
 
 
-def test_unsynced_rename_of_a_directory_is_undone_as_a_whole_or_not_at_all() -> None:
+def test_power_loss_undoes_an_unsynced_directory_rename_completely_or_not_at_all() -> None:
     seen = set()
     for seed in range(20):
         made = disk(seed)
@@ -61,7 +61,7 @@ def test_unsynced_rename_of_a_directory_is_undone_as_a_whole_or_not_at_all() -> 
     assert seen == {"a-0", "a-0.deleted"}
 
 
-def test_synced_rename_of_a_directory_keeps_what_is_synced_in_it() -> None:
+def test_a_synced_directory_rename_keeps_synced_files_after_power_loss() -> None:
     for seed in range(20):
         made = disk(seed)
         written(made, sync=True)
@@ -76,7 +76,7 @@ def test_synced_rename_of_a_directory_keeps_what_is_synced_in_it() -> None:
         assert made.list_directory("/data/b-0") == ["late", "log"]
 
 
-def test_files_synced_in_a_directory_whose_name_is_not_durable_are_lost_with_it() -> None:
+def test_power_loss_loses_synced_files_of_a_directory_whose_creation_was_not_synced() -> None:
     seen = set()
     for seed in range(20):
         made = disk(seed)
@@ -90,7 +90,7 @@ def test_files_synced_in_a_directory_whose_name_is_not_durable_are_lost_with_it(
     assert seen == {True, False}
 
 
-def test_process_death_keeps_files_and_releases_directory_locks() -> None:
+def test_a_simulated_process_kill_keeps_files_and_releases_directory_locks() -> None:
     made = disk()
     written(made, sync=False)
     assert made.lock("/data/.lock") is not None
@@ -102,7 +102,7 @@ def test_process_death_keeps_files_and_releases_directory_locks() -> None:
     assert made.lock("/data/.lock") is not None
 
 
-def test_power_loss_keeps_synced_bytes_and_a_prefix_of_the_unsynced() -> None:
+def test_simulated_power_loss_keeps_synced_bytes_and_a_prefix_of_unsynced_bytes() -> None:
     seen = set()
     for seed in range(60):
         made = disk(seed)
@@ -115,7 +115,7 @@ def test_power_loss_keeps_synced_bytes_and_a_prefix_of_the_unsynced() -> None:
     assert len(seen) > 4
 
 
-def test_power_loss_may_remove_a_file_whose_directory_was_not_synced() -> None:
+def test_simulated_power_loss_may_remove_a_file_whose_directory_was_not_synced() -> None:
     outcomes = set()
     for seed in range(30):
         made = disk(seed)
@@ -126,7 +126,7 @@ def test_power_loss_may_remove_a_file_whose_directory_was_not_synced() -> None:
     assert outcomes == {True, False}
 
 
-def test_atomic_write_leaves_old_or_new_content_after_power_loss() -> None:
+def test_an_atomic_write_on_the_simulated_disk_leaves_old_or_new_content_after_power_loss() -> None:
     for seed in range(60):
         made = disk(seed)
         made.write_atomically("/data/checkpoint", b"old")
@@ -138,7 +138,7 @@ def test_atomic_write_leaves_old_or_new_content_after_power_loss() -> None:
         assert made.read("/data/checkpoint") in (b"old", b"new")
 
 
-def test_write_fails_on_a_full_disk_and_on_an_injected_io_error() -> None:
+def test_writes_to_the_simulated_disk_fail_when_full_and_on_injected_errors() -> None:
     made = disk()
     made.capacity_bytes = 10
     written(made, sync=False)

@@ -41,7 +41,7 @@ BROKEN: Mapping[str, tuple[str, object, str]] = {
 
 
 @pytest.mark.parametrize(("where", "what", "name"), BROKEN.values(), ids=BROKEN)
-def test_an_error_in_an_invariant_is_reported_with_its_line(
+def test_an_exception_in_an_invariant_check_is_reported_with_its_code_line(
     monkeypatch: pytest.MonkeyPatch, where: str, what: object, name: str
 ) -> None:
     monkeypatch.setattr(cluster, where, what)
@@ -52,7 +52,9 @@ def test_an_error_in_an_invariant_is_reported_with_its_line(
     assert violation.startswith(f"{name}cannot tell, it raised KeyError('a-0') in test_errors_in_invariants.py:")
 
 
-def test_an_error_in_the_history_is_reported_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_the_simulations_history_is_reported_with_its_code_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(History, "absorb", errs)
 
     violation = run_script(QUIET).violation

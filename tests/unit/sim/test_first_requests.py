@@ -22,7 +22,7 @@ REPLICAS = {
 
 
 @pytest.mark.parametrize(("written", "is_wrong"), REPLICAS.values(), ids=REPLICAS)
-def test_first_leader_and_isr_to_a_new_broker_must_contain_all_its_replicas(
+def test_an_incomplete_first_leader_and_isr_to_a_new_broker_is_a_violation(
     written: list[tuple[int, ReplicaAssignment]], is_wrong: bool
 ) -> None:
     """An order of a reassignment waits behind the first one, which comes seconds later to a slow broker."""

@@ -3,7 +3,7 @@
 from klamm.sim.faults.injection_points import Step, StepKind
 
 
-def test_only_a_write_of_the_controller_epoch_counts_as_election() -> None:
+def test_the_simulation_recognizes_an_election_only_by_a_write_of_the_controller_epoch() -> None:
     def write(what: str, actor: int = 1) -> Step:
         return Step(StepKind.WRITE, actor, 0, what)
 
@@ -14,6 +14,6 @@ def test_only_a_write_of_the_controller_epoch_counts_as_election() -> None:
     assert not write("/controller /controller_epoch", actor=0).becomes_controller
 
 
-def test_write_of_the_broker_znode_counts_as_registration() -> None:
+def test_the_simulation_recognizes_a_registration_by_the_write_of_the_broker_znode() -> None:
     assert Step(StepKind.WRITE, 1, 0, "/brokers/ids/1").registers
     assert not Step(StepKind.WRITE, 1, 0, "/brokers/topics/t").registers

@@ -36,7 +36,7 @@ MEMBERS = {
 
 
 @pytest.mark.parametrize(("protocol", "entered", "went", "is_found"), MEMBERS.values(), ids=MEMBERS)
-def test_unregistered_isr_member_is_a_violation_unless_its_leader_added_it(
+def test_an_unregistered_isr_member_is_a_violation_unless_added_by_the_leader(
     protocol: str, entered: int, went: int, is_found: bool
 ) -> None:
     """After a change of brokers; `entered` is the zxid at which it came into the ISR, `went` that of its end."""
@@ -46,7 +46,7 @@ def test_unregistered_isr_member_is_a_violation_unless_its_leader_added_it(
 
 
 @pytest.mark.parametrize(("entered", "is_found"), [(4, True), (6, False)])
-def test_failover_must_remove_isr_members_that_were_dead_when_it_began(entered: int, is_found: bool) -> None:
+def test_a_failover_that_keeps_isr_members_dead_at_its_start_is_a_violation(entered: int, is_found: bool) -> None:
     assert is_left_behind(entered, 1, EventEnded(ONE, 1, None, Startup())) is is_found
 
 
@@ -54,7 +54,7 @@ INTERRUPTED = {"the node stops": {"is_cut_short": True}, "ZooKeeper failed": {"h
 
 
 @pytest.mark.parametrize("how", INTERRUPTED.values(), ids=INTERRUPTED)
-def test_dead_isr_member_is_no_violation_if_the_event_was_interrupted(how: dict[str, bool]) -> None:
+def test_a_dead_isr_member_is_no_violation_if_the_controller_event_was_interrupted(how: dict[str, bool]) -> None:
     assert not is_left_behind(4, 3, EventEnded(ONE, 1, term_of(NEW), BrokerChange(), **how))
 
 

@@ -119,10 +119,10 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("wrong", ALLOWED.values(), ids=ALLOWED)
-def test_unneeded_log_may_be_destroyed(wrong: str | None) -> None:
+def test_deleting_a_log_that_no_assignment_needs_is_no_violation(wrong: str | None) -> None:
     assert wrong is None
 
 
 @pytest.mark.parametrize("wrong", FORBIDDEN.values(), ids=FORBIDDEN)
-def test_destroying_a_needed_log_is_a_violation(wrong: str | None) -> None:
+def test_deleting_a_log_that_an_assignment_needs_is_a_violation(wrong: str | None) -> None:
     assert wrong is not None

@@ -24,7 +24,7 @@ EVENT = UncleanLeaderElectionEnable()
 
 
 @pytest.mark.parametrize(("was_allowed", "is_found"), [(True, False), (False, True)])
-def test_unclean_election_begun_while_allowed_may_finish_after_it_is_disabled(
+def test_an_unclean_election_begun_before_its_config_was_disabled_is_no_violation(
     was_allowed: bool, is_found: bool
 ) -> None:
     history = begun(was_allowed)
@@ -36,7 +36,7 @@ def test_unclean_election_begun_while_allowed_may_finish_after_it_is_disabled(
     assert is_unclean(history)
 
 
-def test_topic_config_that_forbids_unclean_election_overrides_the_broker_default() -> None:
+def test_an_unclean_election_forbidden_by_the_topic_config_is_a_violation() -> None:
     history = begun(True)
     history.topics.unclean["a"] = False
 
@@ -46,7 +46,9 @@ def test_topic_config_that_forbids_unclean_election_overrides_the_broker_default
 
 
 @pytest.mark.parametrize(("seen_zxid", "is_found"), [(3, False), (8, True)])
-def test_config_that_a_lagging_server_still_showed_allows_an_unclean_election(seen_zxid: int, is_found: bool) -> None:
+def test_an_unclean_election_is_no_violation_if_a_lagging_server_still_showed_it_enabled(
+    seen_zxid: int, is_found: bool
+) -> None:
     history = begun(False, seen_zxid)
     history.topics.unclean["a"] = False
     history.topics.unclean_before["a"] = [(5, True), (7, False)]
@@ -80,7 +82,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize(("leader", "live", "is_first_live"), CHOICES.values(), ids=CHOICES)
-def test_leader_is_the_first_candidate_that_may_be_live(
+def test_the_simulation_requires_the_first_live_candidate_as_leader(
     leader: int, live: dict[int, bool | None], is_first_live: bool
 ) -> None:
     assert is_first(BrokerId(leader), (ONE, TWO), lambda b: live[b]) is is_first_live
@@ -96,7 +98,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(("isr", "stays", "is_right"), KEPT.values(), ids=KEPT)
-def test_isr_keeps_exactly_the_members_that_stay_in_order(
+def test_the_simulation_requires_an_isr_with_exactly_the_staying_members_in_order(
     isr: tuple[int, ...], stays: dict[int, bool | None], is_right: bool
 ) -> None:
     assert is_kept(tuple(map(BrokerId, isr)), (ONE, TWO), lambda b: stays[b]) is is_right

@@ -12,7 +12,7 @@ from klamm.sim.loop import Deadlock, OutOfTime, SimulatedLoop
 from klamm.sim.schedules import Policy
 
 
-def test_virtual_time_jumps_to_the_next_timer() -> None:
+def test_virtual_time_of_the_simulated_event_loop_jumps_to_the_next_timer() -> None:
     async def main() -> float:
         await asyncio.sleep(3_600)
         return asyncio.get_running_loop().time()
@@ -40,18 +40,18 @@ def heard(seed: int, policy: Policy) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("policy", Policy)
-def test_same_seed_gives_the_same_callback_order_and_digest(policy: Policy) -> None:
+def test_the_same_simulation_seed_gives_the_same_callback_order_and_digest(policy: Policy) -> None:
     assert heard(7, policy) == heard(7, policy)
 
 
 @pytest.mark.parametrize("policy", [Policy.HOSTS, Policy.PRIORITIES, Policy.SHUFFLED])
-def test_different_seeds_give_different_callback_orders(policy: Policy) -> None:
+def test_different_simulation_seeds_give_different_callback_orders(policy: Policy) -> None:
     assert len({tuple(heard(seed, policy)[0]) for seed in range(20)}) > 3
     assert len({heard(seed, policy)[1] for seed in range(20)}) > 3
 
 
 @pytest.mark.parametrize("policy", [Policy.FIFO, Policy.HOSTS, Policy.PRIORITIES])
-def test_callbacks_of_one_host_run_in_asyncio_order(policy: Policy) -> None:
+def test_callbacks_of_a_simulated_host_run_in_asyncios_order(policy: Policy) -> None:
     async def main() -> list[int]:
         order: list[int] = []
         for number in range(50):
@@ -62,7 +62,7 @@ def test_callbacks_of_one_host_run_in_asyncio_order(policy: Policy) -> None:
     assert SimulatedLoop(3, policy).run(main()) == list(range(50))
 
 
-def test_deadlock_error_names_the_waiting_tasks_and_lines() -> None:
+def test_the_deadlock_error_of_the_simulated_loop_names_waiting_tasks_and_lines() -> None:
     loop = SimulatedLoop()
 
     async def waits_for_ever() -> None:
@@ -75,7 +75,7 @@ def test_deadlock_error_names_the_waiting_tasks_and_lines() -> None:
         loop.run(main())
 
 
-def test_run_beyond_its_time_limit_raises_out_of_time() -> None:
+def test_a_simulated_run_beyond_its_time_limit_raises_out_of_time() -> None:
     async def main() -> None:
         for _ in range(1_000):
             await asyncio.sleep(1)
@@ -96,7 +96,7 @@ async def tick(heard: list[float]) -> None:
         heard.append(-1)
 
 
-def test_killed_host_runs_no_callback_and_no_finally_block() -> None:
+def test_a_killed_simulated_host_runs_no_callback_and_no_finally_block() -> None:
     loop = SimulatedLoop()
     ticks: list[float] = []
 
@@ -113,7 +113,7 @@ def test_killed_host_runs_no_callback_and_no_finally_block() -> None:
     assert loop.errors == []
 
 
-def test_paused_host_runs_its_due_callbacks_after_resume() -> None:
+def test_a_paused_simulated_host_runs_its_due_callbacks_after_resume() -> None:
     loop = SimulatedLoop()
     ticks: list[float] = []
 
@@ -132,7 +132,7 @@ def test_paused_host_runs_its_due_callbacks_after_resume() -> None:
     loop.run(main())
 
 
-def test_each_callback_of_a_slow_host_takes_virtual_time() -> None:
+def test_each_callback_of_a_slow_simulated_host_takes_virtual_time() -> None:
     loop = SimulatedLoop()
     ticks: list[float] = []
 
@@ -146,7 +146,7 @@ def test_each_callback_of_a_slow_host_takes_virtual_time() -> None:
     loop.run(main())
 
 
-def test_exception_in_a_callback_ends_the_run_with_an_error() -> None:
+def test_an_exception_in_a_callback_ends_the_simulated_run_with_an_error() -> None:
     def fail() -> None:
         raise ValueError("planted")
 
@@ -173,5 +173,5 @@ def digests(hash_seed: str) -> str:
     ).stdout
 
 
-def test_digests_are_equal_across_processes_and_hash_seeds() -> None:
+def test_simulation_digests_are_equal_across_processes_and_python_hash_seeds() -> None:
     assert digests("1") == digests("2") == f"{[heard(s, p)[1] for s in range(5) for p in Policy]}\n"

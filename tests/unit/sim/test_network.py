@@ -71,7 +71,7 @@ class Pair:
         self.loop.run(main(), limit_s=1_000)
 
 
-def test_bytes_arrive_in_order_after_the_link_latency() -> None:
+def test_bytes_on_the_simulated_network_arrive_in_order_after_the_link_latency() -> None:
     async def story(pair: Pair) -> None:
         for number in range(100):
             pair.client.transport.write(b"%d," % number)
@@ -85,7 +85,7 @@ def test_bytes_arrive_in_order_after_the_link_latency() -> None:
     Pair().run(story)
 
 
-def test_cut_link_delays_one_direction_and_loses_no_bytes() -> None:
+def test_a_cut_simulated_link_delays_one_direction_and_loses_no_bytes() -> None:
     async def story(pair: Pair) -> None:
         pair.client.transport.write(b"1")  # on its way when the link is cut
         pair.network.cut("a", "b")
@@ -101,7 +101,7 @@ def test_cut_link_delays_one_direction_and_loses_no_bytes() -> None:
     Pair().run(story)
 
 
-def test_close_ends_the_connection_on_both_sides() -> None:
+def test_closing_a_simulated_connection_ends_both_sides() -> None:
     async def story(pair: Pair) -> None:
         pair.client.transport.write(b"last words")
         pair.client.transport.close()
@@ -111,7 +111,7 @@ def test_close_ends_the_connection_on_both_sides() -> None:
     Pair().run(story)
 
 
-def test_reset_ends_the_connection_on_both_sides() -> None:
+def test_resetting_a_simulated_connection_ends_both_sides() -> None:
     async def story(pair: Pair) -> None:
         assert pair.network.reset("b", "a") == 2
         await asyncio.sleep(1)
@@ -120,7 +120,7 @@ def test_reset_ends_the_connection_on_both_sides() -> None:
     Pair().run(story)
 
 
-def test_killed_process_resets_its_connections_and_closes_its_port() -> None:
+def test_a_killed_simulated_process_resets_its_connections_and_closes_its_port() -> None:
     async def story(pair: Pair) -> None:
         pair.loop.kill(pair.b)
         await asyncio.sleep(1)
@@ -131,7 +131,7 @@ def test_killed_process_resets_its_connections_and_closes_its_port() -> None:
     Pair().run(story)
 
 
-def test_peer_of_a_powered_off_host_sees_a_reset_only_when_it_sends_after_restart() -> None:
+def test_the_peer_of_a_powered_off_host_gets_a_reset_only_after_its_restart() -> None:
     async def story(pair: Pair) -> None:
         pair.network.power_off(pair.b)
         pair.client.transport.write(b"anyone?")
@@ -150,7 +150,7 @@ def test_peer_of_a_powered_off_host_sees_a_reset_only_when_it_sends_after_restar
     Pair().run(story)
 
 
-def test_paused_host_receives_its_bytes_after_resume_and_its_peer_is_paused() -> None:
+def test_a_paused_simulated_host_receives_its_bytes_after_resume() -> None:
     async def story(pair: Pair) -> None:
         pair.loop.pause(pair.b)
         pair.client.transport.write(bytes(100_000))
@@ -163,7 +163,7 @@ def test_paused_host_receives_its_bytes_after_resume_and_its_peer_is_paused() ->
     Pair().run(story)
 
 
-def test_writer_is_paused_while_its_peer_does_not_read() -> None:
+def test_a_simulated_writer_is_paused_while_its_peer_does_not_read() -> None:
     async def story(pair: Pair) -> None:
         pair.server.transport.pause_reading()
         pair.client.transport.write(bytes(70_000))
@@ -193,7 +193,7 @@ class SmallBuffer(Peer, asyncio.BufferedProtocol):
         self.transport.pause_reading()
 
 
-def test_full_receive_buffer_gets_no_more_bytes_until_reading_resumes() -> None:
+def test_a_full_simulated_receive_buffer_gets_no_more_bytes_until_reading_resumes() -> None:
     async def story(pair: Pair) -> None:
         server = SmallBuffer()
         server.connection_made(pair.server.transport)
@@ -207,7 +207,7 @@ def test_full_receive_buffer_gets_no_more_bytes_until_reading_resumes() -> None:
     Pair().run(story)
 
 
-def test_transfer_time_follows_the_link_bandwidth() -> None:
+def test_the_transfer_time_of_a_simulated_link_depends_on_its_bandwidth() -> None:
     async def story(pair: Pair) -> None:
         pair.network.link("a", "b").bytes_per_s = 1_000
         pair.client.transport.write(bytes(5_000))
@@ -219,7 +219,7 @@ def test_transfer_time_follows_the_link_bandwidth() -> None:
     Pair().run(story)
 
 
-def test_send_on_a_half_open_connection_closes_it() -> None:
+def test_sending_on_a_half_open_simulated_connection_closes_the_connection() -> None:
     async def story(pair: Pair) -> None:
         pair.network.half_open("b", "a")
         await asyncio.sleep(100)
@@ -231,7 +231,7 @@ def test_send_on_a_half_open_connection_closes_it() -> None:
     Pair().run(story)
 
 
-def test_network_heal_closes_half_open_connections() -> None:
+def test_healing_the_simulated_network_closes_half_open_connections() -> None:
     """Otherwise the peer waits for its request timeout, which is longer than the quiet period of a run."""
 
     async def story(pair: Pair) -> None:
@@ -244,7 +244,7 @@ def test_network_heal_closes_half_open_connections() -> None:
     Pair().run(story)
 
 
-def test_torn_message_arrives_in_part_before_the_connection_is_lost() -> None:
+def test_an_interrupted_message_arrives_partly_before_the_simulated_connection_is_lost() -> None:
     async def story(pair: Pair) -> None:
         pair.network.link("a", "b").torn_after = 0.5
         pair.client.transport.write(b"0123456789")
@@ -255,7 +255,7 @@ def test_torn_message_arrives_in_part_before_the_connection_is_lost() -> None:
     Pair().run(story)
 
 
-def test_host_without_file_descriptors_cannot_connect_or_accept() -> None:
+def test_a_simulated_host_without_file_descriptors_cannot_connect_or_accept() -> None:
     async def story(pair: Pair) -> None:
         pair.network.exhausted.add("b")
         with pytest.raises(ConnectionRefusedError):
@@ -268,7 +268,7 @@ def test_host_without_file_descriptors_cannot_connect_or_accept() -> None:
     Pair().run(story)
 
 
-def test_restored_link_has_its_original_latency_and_bandwidth() -> None:
+def test_a_restored_simulated_link_has_its_original_latency_and_bandwidth() -> None:
     async def story(pair: Pair) -> None:
         link = pair.network.link("a", "b")
         link.latency_s = link.jitter_s = 50.0

@@ -27,7 +27,7 @@ MOVES = {
 
 
 @pytest.mark.parametrize(("protocol", "states", "is_found"), MOVES.values(), ids=MOVES)
-def test_a_replica_is_removed_only_when_the_target_is_in_sync(
+def test_removing_a_replica_before_the_reassignment_target_is_in_sync_is_a_violation(
     protocol: str, states: list[LeaderAndIsr], is_found: bool
 ) -> None:
     term = Term(ONE, 1, 1, ControllerSettings(ONE, ibp=parse_ibp(protocol)))

@@ -33,7 +33,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize(("told", "finalized", "unusable"), TOLD.values(), ids=TOLD)
-def test_broker_is_unusable_if_any_registration_since_then_was_unreadable_or_incompatible(
+def test_the_simulation_excuses_controllers_that_saw_an_unreadable_or_incompatible_registration(
     told: list[tuple[int, bytes | None]], finalized: dict[str, int], unusable: bool
 ) -> None:
     history = history_of(controllers={"elected_at": {1: 2}})
@@ -59,7 +59,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize(("changes", "registered"), SEEN.values(), ids=SEEN)
-def test_controller_may_know_any_registration_since_its_last_read(
+def test_the_simulation_allows_controllers_to_know_any_registration_since_their_last_read(
     changes: list[tuple[int, int]], registered: bool | None
 ) -> None:
     history = history_of(controllers={"elected_at": {1: 2}})
@@ -73,7 +73,7 @@ def test_controller_may_know_any_registration_since_its_last_read(
     assert history.broker_views.is_registered(term, BROKER.id) is registered
 
 
-def test_handled_broker_change_makes_registrations_certain_and_a_failed_one_does_not() -> None:
+def test_the_simulation_expects_known_registrations_only_after_a_successful_broker_change_event() -> None:
     history = history_of(controllers={"elected_at": {1: 2}})
     term = Term(BrokerId(1), 1, 1, ControllerSettings(BrokerId(1)))
     history.absorb(TermBegan(term, None))  # type: ignore[arg-type]

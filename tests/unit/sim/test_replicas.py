@@ -49,14 +49,14 @@ ORDERS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), ORDERS.values(), ids=ORDERS)
-def test_simulated_broker_answers_leader_and_isr_like_kafka(
+def test_a_simulated_broker_answers_leader_and_isr_like_kafka(
     replicas: Replicas, given: PartitionInstruction, expected: ErrorCode
 ) -> None:
     assert replicas.apply_leader_and_isr([given], 1.0) == {P: expected}
     assert replicas.logs == {P: ID}
 
 
-def test_log_without_topic_id_adopts_the_id_of_the_request() -> None:
+def test_a_simulated_log_without_topic_id_adopts_the_id_of_leader_and_isr() -> None:
     replicas = Replicas(ME, {P: ZERO_ID})
     replicas.apply_leader_and_isr([order(topic_id=ZERO_ID)], 0.0)
 
@@ -64,14 +64,14 @@ def test_log_without_topic_id_adopts_the_id_of_the_request() -> None:
     assert replicas.logs == {P: ID}
 
 
-def test_log_of_a_deleted_topic_rejects_a_recreated_topic_as_inconsistent_id() -> None:
+def test_a_simulated_log_of_a_deleted_topic_rejects_the_recreated_topics_id() -> None:
     """Another process on the same machine."""
     replicas = Replicas(ME, {P: OTHER_ID})
 
     assert replicas.apply_leader_and_isr([order()], 0.0) == {P: ErrorCode.INCONSISTENT_TOPIC_ID}
 
 
-def test_newer_leader_epoch_is_accepted_with_an_older_partition_epoch(replicas: Replicas) -> None:
+def test_a_simulated_broker_accepts_a_newer_leader_epoch_with_an_older_partition_epoch(replicas: Replicas) -> None:
     """The state znode was deleted and put back, so its versions start over: klamm's broker does as it is told."""
     replicas.apply_leader_and_isr([order(leader=2, epoch=6, version=0)], 1.0)
 
@@ -88,21 +88,21 @@ STOPS = {
 
 
 @pytest.mark.parametrize(("given", "expected", "kept"), STOPS.values(), ids=STOPS)
-def test_simulated_broker_answers_stop_replica_like_kafka(
+def test_a_simulated_broker_answers_stop_replica_like_kafka(
     replicas: Replicas, given: StopInstruction, expected: ErrorCode, kept: bool
 ) -> None:
     assert replicas.stop([given]) == {P: expected}
     assert (P in replicas.hosted, P in replicas.logs) == (kept, kept)
 
 
-def test_stop_replica_for_an_unhosted_partition_deletes_its_stray_log() -> None:
+def test_a_stop_replica_to_a_simulated_broker_deletes_a_stray_log() -> None:
     replicas = Replicas(ME, {P: ID})
 
     assert replicas.stop([StopInstruction(P, 5, True)]) == {P: ErrorCode.NONE}
     assert replicas.logs == {}
 
 
-def test_replica_on_a_failed_log_dir_answers_storage_error(replicas: Replicas) -> None:
+def test_a_simulated_replica_on_a_failed_log_dir_answers_kafka_storage_error(replicas: Replicas) -> None:
     replicas.fail_partitions([P])
 
     assert replicas.apply_leader_and_isr([order(epoch=6)], 0.0) == {P: ErrorCode.KAFKA_STORAGE_ERROR}
@@ -110,7 +110,7 @@ def test_replica_on_a_failed_log_dir_answers_storage_error(replicas: Replicas) -
     assert replicas.logs == {P: ID}
 
 
-def test_request_with_an_old_controller_or_broker_epoch_is_rejected(replicas: Replicas) -> None:
+def test_a_simulated_broker_rejects_requests_with_an_old_controller_or_broker_epoch(replicas: Replicas) -> None:
     assert replicas.check_epochs(10, 10, 3) is ErrorCode.NONE
     assert replicas.check_epochs(11, 10, 3) is ErrorCode.NONE  # the controller saw our registration first
     assert replicas.check_epochs(9, 10, 4) is ErrorCode.STALE_BROKER_EPOCH
@@ -126,16 +126,16 @@ def proposal(replicas: Replicas, now_s: float, fetching: str, lagging: str = "")
     return next((replica.proposal for _, replica in listed), None)
 
 
-def test_follower_that_stops_fetching_is_removed_from_the_isr_after_the_lag_time(replicas: Replicas) -> None:
+def test_a_simulated_leader_removes_a_silent_follower_from_the_isr_after_the_lag_time(replicas: Replicas) -> None:
     assert proposal(replicas, 5.0, "2") is None
     assert proposal(replicas, LAG_S + 1, "2") == ids("12")
 
 
-def test_lagging_follower_is_removed_from_the_isr_at_once(replicas: Replicas) -> None:
+def test_a_simulated_leader_removes_a_lagging_follower_from_the_isr_at_once(replicas: Replicas) -> None:
     assert proposal(replicas, 1.0, "23", lagging="3") == ids("12")
 
 
-def test_fetching_followers_are_added_to_the_isr_one_per_request() -> None:
+def test_a_simulated_leader_adds_fetching_followers_to_the_isr_one_per_request() -> None:
     replicas = Replicas(ME, {})
     replicas.apply_leader_and_isr([order(isr="1")], 0.0)
 
@@ -162,7 +162,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), ANSWERS.values(), ids=ANSWERS)
-def test_leader_applies_each_alter_partition_response_like_kafka(
+def test_a_simulated_leader_applies_each_alter_partition_response_like_kafka(
     replicas: Replicas, given: AlterPartitionResponsePartitionData, expected: tuple[object, ...]
 ) -> None:
     proposal(replicas, 1.0, "23", lagging="3")
@@ -173,7 +173,7 @@ def test_leader_applies_each_alter_partition_response_like_kafka(
     assert (replica.isr, replica.partition_epoch, replica.proposal, replica.is_refused) == expected
 
 
-def test_newer_leader_and_isr_withdraws_the_proposed_isr(replicas: Replicas) -> None:
+def test_a_newer_leader_and_isr_makes_a_simulated_leader_withdraw_its_proposed_isr(replicas: Replicas) -> None:
     proposal(replicas, 1.0, "23", lagging="3")
     replicas.apply_leader_and_isr([order(epoch=6)], 1.0)
 

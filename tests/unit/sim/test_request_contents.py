@@ -51,7 +51,7 @@ WRITES = {"taken": (EARLIER, False, True), "in doubt": (EARLIER, True, False), "
 
 @pytest.mark.parametrize(("make", "rule"), REQUESTS.values(), ids=REQUESTS)
 @pytest.mark.parametrize(("told", "is_refused", "is_found"), WRITES.values(), ids=WRITES)
-def test_stale_state_in_a_request_is_a_violation_unless_zookeeper_refused_its_write(
+def test_an_outdated_state_in_a_request_is_a_violation_unless_zookeeper_refused_its_write(
     make: Any, rule: Any, told: LeaderAndIsr, is_refused: bool, is_found: bool
 ) -> None:
     history = history_of(controllers={"epoch": 1, "terms": {1: TERM}})
@@ -64,7 +64,9 @@ def test_stale_state_in_a_request_is_a_violation_unless_zookeeper_refused_its_wr
 
 
 @pytest.mark.parametrize(("elected_at", "is_found"), [(4, True), (6, False)], ids=["by it", "before its election"])
-def test_is_new_is_demanded_for_a_partition_that_this_controller_created(elected_at: int, is_found: bool) -> None:
+def test_a_leader_and_isr_without_is_new_for_a_partition_just_created_is_a_violation(
+    elected_at: int, is_found: bool
+) -> None:
     """Its event may have begun before its election."""
     history = history_of(
         controllers={"epoch": 1, "terms": {1: TERM}, "began_at": {(ONE, 1): 3}, "elected_at": {1: elected_at}}

@@ -77,14 +77,14 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize(("waiting", "orders"), ALLOWED.values(), ids=ALLOWED)
-def test_merged_requests_sent_in_queue_order_are_no_violation(waiting: str, orders: str) -> None:
+def test_merged_control_requests_sent_in_queue_order_are_no_violation(waiting: str, orders: str) -> None:
     assert wrong(waiting, orders) is None
 
 
 @pytest.mark.parametrize(("waiting", "orders"), FORBIDDEN.values(), ids=FORBIDDEN)
-def test_a_request_sent_out_of_order_is_a_violation(waiting: str, orders: str) -> None:
+def test_a_control_request_sent_out_of_order_is_a_violation(waiting: str, orders: str) -> None:
     assert wrong(waiting, orders) is not None
 
 
-def test_stop_replica_without_leader_epoch_matches_the_queued_deletion() -> None:
+def test_a_stop_replica_without_leader_epoch_matches_the_queued_deletion_in_order_checks() -> None:
     assert queued(f"D{EPOCH_DURING_DELETE}") == Queued(True, EPOCH_DURING_DELETE, 1)

@@ -35,7 +35,9 @@ def kill(at_s: float, node: int, back_s: float = 3.25) -> ScheduledAction:
 LONG = Script(WIDE, [kill(20.0 + n, n % 5 + 1) for n in range(40)], heal_at_s=95.0)
 
 
-def test_shrinker_removes_every_action_and_option_the_violation_does_not_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shrinker_removes_every_scheduled_action_that_the_violation_does_not_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def rule(script: Script) -> str | None:
         killed = [h.facts["node"] for h in script.actions]
         return "bad: 3 after 2" if 2 in killed and 3 in killed[killed.index(2) :] else None
@@ -48,7 +50,7 @@ def test_shrinker_removes_every_action_and_option_the_violation_does_not_need(mo
     assert best.options == Options.plain(7, nodes=1)
 
 
-def test_shrinker_keeps_the_actions_the_violation_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shrinker_keeps_the_scheduled_actions_that_the_violation_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Order, servers, a late moment and a long time, all needed."""
 
     def rule(script: Script) -> str | None:
@@ -61,14 +63,14 @@ def test_shrinker_keeps_the_actions_the_violation_needs(monkeypatch: pytest.Monk
     assert (best.options.policy, best.options.servers) == (Policy.PRIORITIES, 3)
 
 
-def test_shrinker_rejects_a_script_that_breaks_another_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shrinker_rejects_a_shorter_script_that_breaks_another_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     best = shrunk(monkeypatch, LONG, lambda s: "bad: all" if len(s.actions) == 40 else "worse: some")
 
     assert best.violation == "bad: all"
     assert len(best.script.actions) == 40
 
 
-def test_shrinker_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shrinker_stops_when_its_time_limit_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrink, "run_script", lambda s: outcome(s, "bad"))
     left = iter([True] * 12)
 
@@ -78,13 +80,13 @@ def test_shrinker_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -
     assert shrinker.runs <= 12
 
 
-def test_broken_rule_is_the_invariant_name_before_the_colon() -> None:
+def test_the_broken_invariant_is_parsed_from_the_violation_text_before_the_colon() -> None:
     assert violated_invariant("fenced_writes: t1-0 written by") == "fenced_writes"
     assert violated_invariant("AssertionError([{'message': 'x: y'}])") == "AssertionError"
     assert violated_invariant(None) == ""
 
 
-def test_printed_test_contains_the_same_script() -> None:
+def test_a_test_printed_by_the_shrinker_contains_the_same_script() -> None:
     script = Script(
         replace(Options.plain(7, nodes=4), policy=Policy.HOSTS, servers=3),
         [
@@ -111,7 +113,7 @@ def test_printed_test_contains_the_same_script() -> None:
     ]
 
 
-def test_printed_regression_entry_decodes_to_the_same_script() -> None:
+def test_a_regression_entry_printed_by_the_shrinker_decodes_to_the_same_script() -> None:
     script = Script(
         WIDE, [kill(6.5, 1, 0.0), ScheduledAction(7.0, "cut", {"topic": "t1", "loss": None})], heal_at_s=9.0
     )

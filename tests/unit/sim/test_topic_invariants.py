@@ -21,7 +21,7 @@ from klamm.zk.znodes import delete_topic_path
 
 
 @pytest.mark.parametrize("had_come_up", [True, False])
-def test_partition_added_during_deletion_may_come_online_only_if_the_topic_never_did(had_come_up: bool) -> None:
+def test_a_partition_added_during_the_deletion_of_an_online_topic_must_not_come_online(had_come_up: bool) -> None:
     """Partition 1 is added after the deletion was asked for; the controller looked for deletions before it came up."""
     term = Term(BrokerId(1), 1, 1, ControllerSettings(BrokerId(1)))
     history = history_of(controllers={"epoch": 1, "terms": {1: term}})
@@ -60,7 +60,7 @@ def test_removing_a_deletion_request_before_its_topic_is_a_violation_unless_recr
 
 
 @pytest.mark.parametrize(("given", "is_found"), [(UUID(int=7), True), (UUID(int=8), False)])
-def test_topic_that_gets_the_id_of_another_one_later_is_a_violation(given: UUID, is_found: bool) -> None:
+def test_a_topic_that_gets_the_topic_id_of_another_topic_is_a_violation(given: UUID, is_found: bool) -> None:
     """Topic `b` was made by a tool that gives no ids; the controller adds one."""
     history = history_of()
     history.absorb(TopicWritten("a", None, TopicZnode(UUID(int=7), {}, 1), 0))

@@ -100,7 +100,7 @@ def test_the_number_of_spark_tasks_depends_on_offsets_bytes_processors_and_optio
 
 
 @given(sizes, st.integers(1, 300))
-def test_no_spark_task_exceeds_the_maximum_records_per_partition(
+def test_no_spark_task_exceeds_its_maximum_number_of_records(
     given_sizes: list[tuple[int, int, float]], limit: int
 ) -> None:
     ranges = [offset_range(i, start, start + size) for i, (start, size, _) in enumerate(given_sizes)]

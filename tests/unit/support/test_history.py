@@ -7,14 +7,14 @@ CLEAN = {0: [Found(0, 1), Found(1, 2), Found(3, 3)], 1: [Found(0, 1)]}
 PROMISED = [Acknowledged(0, 1, 0), Acknowledged(0, 3, 3), Acknowledged(1, 1, 0)]
 
 
-def test_history_without_anomalies_is_accepted() -> None:
+def test_the_checker_of_client_histories_accepts_a_history_without_anomalies() -> None:
     verdict = compare(PROMISED, CLEAN)
 
     assert verdict.is_clean
     assert str(verdict).startswith("3 acknowledged, 4 found, 0 lost, 0 duplicated")
 
 
-def test_unacknowledged_records_may_be_present_or_absent() -> None:
+def test_the_checker_of_client_histories_accepts_unacknowledged_records_present_or_absent() -> None:
     assert compare(PROMISED[:1], CLEAN).is_clean
 
 
@@ -29,7 +29,9 @@ PLANTED = {
 
 
 @pytest.mark.parametrize(("found", "anomaly"), PLANTED.values(), ids=PLANTED)
-def test_injected_anomaly_in_a_history_is_found(found: dict[int, list[Found]], anomaly: str) -> None:
+def test_the_checker_of_client_histories_finds_each_injected_anomaly(
+    found: dict[int, list[Found]], anomaly: str
+) -> None:
     verdict = compare(PROMISED, found)
 
     assert getattr(verdict, anomaly)

@@ -11,13 +11,13 @@ from tests.prove import STEPS, Step, main
 MAKEFILE = Path(__file__).parents[3] / "Makefile"
 
 
-def test_every_step_is_a_make_target() -> None:
+def test_every_step_of_make_prove_is_an_existing_make_target() -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE.read_text(), re.MULTILINE))
 
     assert {step.command[2] for step in STEPS if step.command[0] == "make"} <= targets
 
 
-def test_a_failed_step_is_reported_and_the_next_ones_run(
+def test_make_prove_reports_a_failed_step_and_runs_the_next_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -34,5 +34,5 @@ def test_a_failed_step_is_reported_and_the_next_ones_run(
     assert (tmp_path / ".prove" / "bad.log").read_text() == "why\n"
 
 
-def test_daily_commands_are_at_most_twelve() -> None:
+def test_make_lists_at_most_twelve_commands_without_help_all() -> None:
     assert len(re.findall(r"^[a-z-]+:.*## ", MAKEFILE.read_text(), re.MULTILINE)) <= 12

@@ -43,7 +43,7 @@ def entries(*directories: Path) -> list[Entry]:
     return list(read_journals(RealDisk(), map(str, directories)))
 
 
-def test_every_journal_line_names_its_cause_and_keeps_the_order_of_writing(tmp_path: Path) -> None:
+def test_every_journal_line_names_its_cause_and_lines_keep_the_order_of_writing(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     cause = journal.event("BrokerChange", broker=3)
     journal.decision(cause, "offline", A0, 2, [(1, "not live")], leader_from=1, leader_to=2)
@@ -61,7 +61,7 @@ def test_every_journal_line_names_its_cause_and_keeps_the_order_of_writing(tmp_p
     assert read[2].facts["partitions"] == {"a": [0, 1]}
 
 
-def test_journal_lines_are_written_at_the_flush_or_when_the_buffer_is_full(tmp_path: Path) -> None:
+def test_journal_lines_are_written_on_flush_or_when_the_buffer_is_full(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     journal.event("BrokerChange")
     assert not journal_files(RealDisk(), str(tmp_path))
@@ -71,7 +71,7 @@ def test_journal_lines_are_written_at_the_flush_or_when_the_buffer_is_full(tmp_p
     assert (tmp_path / "klamm-journal-1-00000001.jsonl").stat().st_size >= FLUSH_BYTES
 
 
-def test_each_start_writes_a_new_journal_file_and_numbers_its_causes_apart(tmp_path: Path) -> None:
+def test_each_node_start_begins_a_new_journal_file_with_its_own_cause_numbers(tmp_path: Path) -> None:
     causes = []
     for _ in range(2):
         journal = journal_in(tmp_path)
@@ -82,7 +82,7 @@ def test_each_start_writes_a_new_journal_file_and_numbers_its_causes_apart(tmp_p
     assert [number for _, number, _ in journal_files(RealDisk(), str(tmp_path))] == [1, 2]
 
 
-def test_journal_files_rotate_and_only_the_newest_are_kept(tmp_path: Path) -> None:
+def test_journal_files_are_rotated_and_only_the_newest_are_kept(tmp_path: Path) -> None:
     journal = journal_in(tmp_path, max_file_bytes=200, max_files=3)
     journal_in(tmp_path, node=2).flush()
     (tmp_path / "klamm-journal-2-00000009.jsonl").write_text("")
@@ -102,7 +102,7 @@ def test_journal_files_rotate_and_only_the_newest_are_kept(tmp_path: Path) -> No
     assert [e.facts["n"] for e in entries(tmp_path)] == [6, 7, 8, 9]
 
 
-def test_frequent_restarts_do_not_rotate_older_journal_files_away(tmp_path: Path) -> None:
+def test_frequent_node_restarts_do_not_delete_older_journal_files(tmp_path: Path) -> None:
     for n in range(50):
         journal = journal_in(tmp_path, max_file_bytes=10_000, max_files=3)
         journal.event("Startup", n=n)
@@ -111,7 +111,7 @@ def test_frequent_restarts_do_not_rotate_older_journal_files_away(tmp_path: Path
     assert [e.facts["n"] for e in entries(tmp_path)] == list(range(50))
 
 
-def test_an_incomplete_last_journal_line_is_skipped(tmp_path: Path) -> None:
+def test_reading_a_journal_skips_an_incomplete_last_line(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     journal.event("Startup")
     journal.flush()
@@ -135,7 +135,7 @@ class FullDisk:
         self.written += lines
 
 
-def test_a_full_disk_loses_journal_lines_and_their_number_is_written_later() -> None:
+def test_the_number_of_journal_lines_lost_by_a_full_disk_is_written_later() -> None:
     sink = FullDisk()
     journal = Journal(sink, 1, Clock())
     for _ in range(3):
@@ -187,7 +187,7 @@ def entry(epoch: int, seq: int, kind: str, cause: str = "c", ts_ms: int = 0, nod
     return Entry(ts_ms, node, epoch, seq, cause, kind, facts)
 
 
-def test_a_partitions_lines_are_those_that_name_it_and_their_causes_in_epoch_order() -> None:
+def test_journal_lines_about_a_partition_include_their_causes_in_controller_epoch_order() -> None:
     told = [
         entry(2, 1, "event", "y", event="Startup"),
         entry(2, 2, "request", "y", partitions={"a": [0]}),
@@ -201,7 +201,7 @@ def test_a_partitions_lines_are_those_that_name_it_and_their_causes_in_epoch_ord
     assert [(e.controller_epoch, e.seq) for e in lines_about_partition(told, A0)] == [(1, 9), (1, 10), (2, 1), (2, 2)]
 
 
-def test_the_event_that_won_an_election_has_the_epoch_it_won() -> None:
+def test_the_journalled_event_that_won_a_controller_election_gets_the_new_controller_epoch() -> None:
     told = [
         entry(1, 9, "decision", "x", topic="a", partition=0, chosen=2),
         entry(0, 1, "event", "y", event="Reelect"),
@@ -216,7 +216,7 @@ def test_the_event_that_won_an_election_has_the_epoch_it_won() -> None:
     ]
 
 
-def test_leader_changes_have_old_leader_new_leader_and_cause() -> None:
+def test_leader_changes_read_from_the_journal_have_old_leader_new_leader_and_cause() -> None:
     told = [
         entry(1, 0, "event", "x", event="BrokerChange", broker=None),
         entry(1, 1, "found", "x", dead=[1], new=[]),
@@ -233,19 +233,19 @@ def test_leader_changes_have_old_leader_new_leader_and_cause() -> None:
     assert (second.partition, second.leader_to, second.why) == (A1, -1, "")
 
 
-def test_an_event_is_described_by_its_kind_and_facts() -> None:
+def test_a_journalled_event_is_described_by_its_kind_and_facts() -> None:
     event = entry(1, 1, "event", event="ControlledShutdown", broker=3, waited_ms=0.1, version=None)
 
     assert describe_event(event) == "ControlledShutdown: broker 3"
 
 
-def test_an_event_is_described_with_a_clause_for_each_process_that_ended() -> None:
+def test_the_description_of_a_broker_failure_event_says_how_the_process_ended() -> None:
     event = entry(1, 1, "event", event="BrokerChange", dead=[1], ended={"1": "its process ended (signal 9)"})
 
     assert describe_event(event) == "BrokerChange: dead [1], broker 1: its process ended (signal 9)"
 
 
-def test_controller_terms_and_the_absence_between_them_are_read_from_the_journal() -> None:
+def test_controller_terms_and_the_gaps_between_terms_are_read_from_the_journal() -> None:
     told = [
         entry(1, 1, "elected", ts_ms=100),
         entry(1, 2, "ready", ts_ms=130),
@@ -273,7 +273,7 @@ def test_journal_lines_of_nodes_that_are_not_controller_are_ordered_by_time() ->
     assert [e.ts_ms for e in in_order(told)] == [3, 9]
 
 
-def test_reserved_incarnation_is_not_used_again_after_a_power_loss() -> None:
+def test_a_reserved_journal_number_is_not_used_again_after_a_power_loss() -> None:
     """Its number is part of every cause, and may be known to others already."""
     for seed in range(10):
         disk = SimulatedDisk(Rng(seed))
@@ -285,7 +285,7 @@ def test_reserved_incarnation_is_not_used_again_after_a_power_loss() -> None:
         assert JournalFiles(disk, "/logs", 1).incarnation == 2
 
 
-def test_journal_writes_its_first_file_although_the_disk_fails_to_sync() -> None:
+def test_the_journal_writes_its_first_file_although_fsync_fails() -> None:
     disk = SimulatedDisk(Rng(1))
     disk.make_directories("/logs")
     journal = JournalFiles(disk, "/logs", 1)
@@ -297,7 +297,7 @@ def test_journal_writes_its_first_file_although_the_disk_fails_to_sync() -> None
     assert disk.read("/logs/klamm-journal-1-00000001.jsonl") == b"line\n"
 
 
-def test_a_journal_continues_in_another_directory_with_a_new_incarnation(tmp_path: Path) -> None:
+def test_a_journal_continues_in_another_log_directory_with_a_new_journal_number(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     second.mkdir()
 
@@ -317,7 +317,7 @@ def test_a_journal_continues_in_another_directory_with_a_new_incarnation(tmp_pat
     assert files().incarnation == 3
 
 
-def test_a_refusal_repeated_by_retries_is_written_once(tmp_path: Path) -> None:
+def test_a_refusal_repeated_by_retries_is_journalled_once(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
 
     def event(repeats: str, *refused: str) -> None:

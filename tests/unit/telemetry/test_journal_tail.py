@@ -18,7 +18,7 @@ def files(directory: Path, **limits: Any) -> JournalFiles:
     return JournalFiles(RealDisk(), str(directory), 1, **limits)
 
 
-def test_the_journal_tail_returns_each_complete_line_once(tmp_path: Path) -> None:
+def test_following_the_journal_returns_each_complete_line_once(tmp_path: Path) -> None:
     sink = files(tmp_path)
     sink.write(b"a\nb\nc")
     lines, position, _ = on(tmp_path, Position())
@@ -29,7 +29,7 @@ def test_the_journal_tail_returns_each_complete_line_once(tmp_path: Path) -> Non
     assert on(tmp_path, position).lines == [b"cc", b"d"]
 
 
-def test_the_journal_tail_is_limited_in_bytes_but_returns_a_longer_line_whole(tmp_path: Path) -> None:
+def test_following_the_journal_reads_limited_bytes_but_returns_a_longer_line_completely(tmp_path: Path) -> None:
     files(tmp_path).write(b"aa\nbb\n" + b"x" * 100 + b"\ncc\n")
     told, position = [], Position()
     while lines := (found := on(tmp_path, position, 7)).lines:
@@ -40,7 +40,7 @@ def test_the_journal_tail_is_limited_in_bytes_but_returns_a_longer_line_whole(tm
     assert [line for lines in told for line in lines] == [b"aa", b"bb", b"x" * 100, b"cc"]
 
 
-def test_the_journal_tail_skips_an_incomplete_last_line_and_continues_in_the_next_file(tmp_path: Path) -> None:
+def test_following_the_journal_skips_an_incomplete_last_line_of_a_file(tmp_path: Path) -> None:
     files(tmp_path).write(b"a\nhalf")
     files(tmp_path).write(b"b\n")
 
@@ -49,7 +49,7 @@ def test_the_journal_tail_skips_an_incomplete_last_line_and_continues_in_the_nex
     assert on(tmp_path, position) == ([b"b"], Position(2, 2), 0)
 
 
-def test_journal_files_rotated_away_unread_are_counted_once(tmp_path: Path) -> None:
+def test_journal_files_deleted_by_rotation_before_they_were_read_are_counted_once(tmp_path: Path) -> None:
     sink = files(tmp_path, max_file_bytes=2, max_files=2)
     for letter in b"abcde":
         sink.write(bytes([letter]) + b"\n")
@@ -59,10 +59,10 @@ def test_journal_files_rotated_away_unread_are_counted_once(tmp_path: Path) -> N
     assert on(tmp_path, position) == ([b"e"], Position(5, 2), 0)
 
 
-def test_a_damaged_journal_position_starts_from_the_first_line() -> None:
+def test_following_the_journal_with_a_malformed_saved_position_starts_at_the_first_line() -> None:
     assert Position.decode(Position(3, 141).encode()) == Position(3, 141)
     assert Position.decode(b"3") == Position.decode(b"x y") == Position()
 
 
-def test_a_missing_journal_directory_has_no_lines(tmp_path: Path) -> None:
+def test_following_the_journal_of_a_missing_directory_returns_no_lines(tmp_path: Path) -> None:
     assert on(tmp_path / "none", Position()) == ([], Position(), 0)

@@ -19,13 +19,13 @@ def _as_it_was() -> Iterator[None]:
     structlog.configure(**before)
 
 
-def test_every_logger_name_used_by_a_module_is_listed() -> None:
+def test_every_logger_name_used_by_a_module_is_in_the_list_of_loggers() -> None:
     found = [re.findall(r"structlog\.get_logger\((.*?)\)", path.read_text()) for path in SOURCE.rglob("*.py")]
 
     assert {name for names in found for name in names} == {f'"{name}"' for name in LOGGERS}
 
 
-def test_a_log_level_applies_from_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_log_level_applies_from_the_next_log_line(capsys: pytest.CaptureFixture[str]) -> None:
     levels = configure_logs("warning")
     net, topics = structlog.get_logger("net"), structlog.get_logger("topics")
 

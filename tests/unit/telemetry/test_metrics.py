@@ -10,7 +10,7 @@ from klamm.telemetry.meters import Timer
 from klamm.telemetry.metric_table import COUNTER, SUMMARY, TABLE
 
 
-def test_metric_names_are_those_of_the_jmx_exporter() -> None:
+def test_metric_names_equal_those_of_prometheus_jmx_exporter_for_kafka() -> None:
     for row in TABLE.values():
         assert re.fullmatch(r"(kafka|klamm)_[a-z_]+", row.name)
         assert row.sentence.endswith(".")
@@ -22,7 +22,7 @@ def test_metric_names_are_those_of_the_jmx_exporter() -> None:
         assert row.kind != COUNTER or not row.name.endswith("total")
 
 
-def test_a_timer_has_quantiles_of_the_last_values_and_a_count_of_all() -> None:
+def test_a_timer_metric_has_quantiles_of_the_latest_values_and_a_total_count() -> None:
     timer = Timer()
     assert dict(timer.quantiles())[0.5] == 0.0
     for ms in range(3_000):
@@ -65,6 +65,6 @@ def test_rendered_metrics_are_valid_prometheus_and_openmetrics_text(accept: str)
         assert families["kafka_controller_kafkacontroller_activecontrollercount"].samples[0].value == 1
 
 
-def test_a_reading_that_is_not_in_the_metric_table_is_refused() -> None:
+def test_rendering_a_metric_that_is_not_in_the_metric_table_raises_an_error() -> None:
     with pytest.raises(KeyError):
         render([Reading("kafka_nobody_knows", 1)], "")

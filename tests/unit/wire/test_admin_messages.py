@@ -30,6 +30,6 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize(("message", "version", "wire"), GOLDEN.values(), ids=GOLDEN)
-def test_administration_messages_have_kafkas_bytes(message: Any, version: int, wire: str) -> None:
+def test_encoded_admin_messages_are_byte_identical_to_kafkas(message: Any, version: int, wire: str) -> None:
     assert bytes(message.encode(version)) == bytes.fromhex(wire)
     assert message.decode(bytes.fromhex(wire), version) == message

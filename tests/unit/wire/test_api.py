@@ -72,7 +72,7 @@ ADVERTISED = {
 }
 
 
-def test_apis_and_versions_are_exactly_those_kafka_advertises() -> None:
+def test_the_apis_and_versions_are_exactly_those_that_kafka_advertises() -> None:
     ours = {
         a.key: (
             a.name,
@@ -88,7 +88,7 @@ def test_apis_and_versions_are_exactly_those_kafka_advertises() -> None:
     assert {k.value for k in ApiKey} == set(ADVERTISED)
 
 
-def test_message_classes_have_the_api_key_and_name_of_their_api() -> None:
+def test_request_and_response_classes_have_the_api_key_and_name_of_their_api() -> None:
     for a in APIS.values():
         assert a.request.API_KEY == a.response.API_KEY == a.key
         assert (a.request.__name__, a.response.__name__) == (a.name + "Request", a.name + "Response")
@@ -109,7 +109,7 @@ def test_message_classes_have_the_api_key_and_name_of_their_api() -> None:
         (ApiKey.ALTER_PARTITION, 0, 2, 1),
     ],
 )
-def test_header_versions_follow_api_and_version(
+def test_the_header_version_of_a_message_depends_on_api_and_version_as_in_kafka(
     key: ApiKey, version: int, request_header: int, response_header: int
 ) -> None:
     assert api(key).request_header_version(version) == request_header
@@ -117,6 +117,6 @@ def test_header_versions_follow_api_and_version(
 
 
 @pytest.mark.parametrize("key", sorted({-1, *range(90), 32767} - set(ADVERTISED)))
-def test_api_key_not_served_in_zookeeper_mode_raises_unknown_api(key: int) -> None:
+def test_an_api_key_not_served_in_zookeeper_mode_raises_unknown_api(key: int) -> None:
     with pytest.raises(UnknownApi, match=str(key)):
         api(key)

@@ -19,12 +19,12 @@ CONTENT = b"".join(b"record number %d, " % number for number in range(10_000))
 
 @pytest.mark.parametrize("codec", list(Codec))
 @given(content=st.binary(max_size=3000))
-def test_compression_round_trip_returns_the_content(codec: Codec, content: bytes) -> None:
+def test_compressed_content_is_decompressed_to_the_same_bytes(codec: Codec, content: bytes) -> None:
     assert decompress(codec, memoryview(compress(codec, memoryview(content)))) == content
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_long_content_shrinks_and_round_trips(codec: Codec) -> None:
+def test_compression_shrinks_long_content_and_decompression_restores_the_content(codec: Codec) -> None:
     packed = compress(codec, CONTENT)
 
     assert len(packed) < len(CONTENT) / 2
@@ -32,7 +32,7 @@ def test_long_content_shrinks_and_round_trips(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize(("codec", "level"), [(Codec.GZIP, 9), (Codec.GZIP, -1), (Codec.LZ4, 12), (Codec.ZSTD, 19)])
-def test_content_compressed_at_any_level_is_decompressed(codec: Codec, level: int) -> None:
+def test_content_compressed_at_any_level_is_decompressed_correctly(codec: Codec, level: int) -> None:
     assert decompress(codec, compress(codec, CONTENT, level)) == CONTENT
 
 
@@ -45,14 +45,14 @@ def test_decompression_above_max_bytes_raises_bad_compression(codec: Codec) -> N
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_decompression_to_exactly_max_bytes_is_allowed(codec: Codec) -> None:
+def test_decompression_to_exactly_max_bytes_succeeds(codec: Codec) -> None:
     assert len(decompress(codec, compress(codec, CONTENT), max_bytes=len(CONTENT))) == len(CONTENT)
     with pytest.raises(BadCompression):
         decompress(codec, compress(codec, CONTENT), max_bytes=len(CONTENT) - 1)
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_truncated_data_raises_bad_compression(codec: Codec) -> None:
+def test_decompressing_truncated_data_raises_bad_compression(codec: Codec) -> None:
     packed = compress(codec, b"some words, some words, and some more")
     whole_blocks = {16} if codec is Codec.SNAPPY else set()  # a snappy stream may end between blocks
     for size in range(1, len(packed)):
@@ -63,16 +63,18 @@ def test_truncated_data_raises_bad_compression(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", REAL)
 @given(content=st.binary(min_size=1, max_size=200))
-def test_random_bytes_raise_bad_compression_or_stay_within_max_bytes(codec: Codec, content: bytes) -> None:
+def test_decompressing_random_bytes_raises_bad_compression_or_stays_within_max_bytes(
+    codec: Codec, content: bytes
+) -> None:
     with contextlib.suppress(BadCompression):
         assert len(decompress(codec, content, max_bytes=10_000)) <= 10_000
 
 
-def test_raw_snappy_block_from_librdkafka_is_decompressed() -> None:
+def test_a_raw_snappy_block_from_librdkafka_is_decompressed() -> None:
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(CONTENT))) == CONTENT
 
 
-def test_snappy_output_has_java_framing_with_32_kib_blocks() -> None:
+def test_snappy_compression_produces_javas_framing_with_32_kib_blocks() -> None:
     packed = compress(Codec.SNAPPY, bytes(70_000))
 
     assert packed[:16] == b"\x82SNAPPY\0" + b"\0\0\0\1" * 2
@@ -85,7 +87,7 @@ def test_snappy_output_has_java_framing_with_32_kib_blocks() -> None:
     assert lengths == [32768, 32768, 4464]
 
 
-def test_snappy_block_with_an_impossible_length_raises_bad_compression() -> None:
+def test_a_snappy_block_with_an_impossible_length_raises_bad_compression() -> None:
     with pytest.raises(BadCompression, match="more than"):
         decompress(Codec.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"x" * 10)
 
@@ -102,11 +104,11 @@ def test_zstd_frames_with_and_without_content_size_are_decompressed() -> None:
     assert decompress(Codec.ZSTD, with_size + without) == CONTENT * 2
 
 
-def test_lz4_output_uses_the_frame_options_of_kafkas_java_client() -> None:
+def test_lz4_compression_uses_the_frame_options_of_kafkas_java_client() -> None:
     info = lz4.frame.get_frame_info(compress(Codec.LZ4, CONTENT))
 
     assert (info["block_linked"], info["block_size"], info["content_size"]) == (False, 65536, 0)
 
 
-def test_gzip_output_is_a_single_member() -> None:
+def test_gzip_compression_produces_a_single_member() -> None:
     assert zlib.decompress(compress(Codec.GZIP, CONTENT), wbits=31) == CONTENT

@@ -32,7 +32,7 @@ def read(content: bytes) -> list[tuple[int, int, bytes | None, bytes | None]]:
 
 
 @pytest.mark.parametrize(("magic", "codec"), READABLE)
-def test_kafka_python_reads_converted_batches(magic: int, codec: Codec) -> None:
+def test_kafka_python_reads_record_batches_converted_to_an_old_message_format(magic: int, codec: Codec) -> None:
     content = down_convert(build_batch(RECORDS, codec, base_offset=50), magic, 50, MAX).content
 
     found = [(r.offset, r.timestamp, r.key, r.value) for batch in MemoryRecords(content) for r in batch]
@@ -42,7 +42,7 @@ def test_kafka_python_reads_converted_batches(magic: int, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), READABLE)
-def test_messages_of_kafka_python_are_read(magic: int, codec: Codec) -> None:
+def test_messages_in_old_formats_written_by_kafka_python_are_decoded(magic: int, codec: Codec) -> None:
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=MAX)
     for n, record in enumerate(RECORDS):
         builder.append(n, timestamp=record.timestamp, key=record.key, value=record.value)
@@ -56,13 +56,13 @@ def test_messages_of_kafka_python_are_read(magic: int, codec: Codec) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_encoded_is_decoded(magic: int, codec: Codec) -> None:
+def test_messages_encoded_in_an_old_format_decode_to_the_same_messages(magic: int, codec: Codec) -> None:
     messages = [Message(70 + n, r.timestamp if magic else -1, r.key, r.value) for n, r in enumerate(RECORDS)]
 
     assert read(encode_messages(messages, magic, codec)) == [(m.offset, m.timestamp, m.key, m.value) for m in messages]
 
 
-def test_lz4_of_format_0_has_kafkas_header_checksum_and_is_read_with_it() -> None:
+def test_lz4_frames_of_message_format_0_use_kafkas_nonstandard_header_checksum() -> None:
     frame = compress(Codec.LZ4, b"content" * 100)
     broken = with_lz4_header_checksum(frame, is_kafkas=True)
 
@@ -75,25 +75,25 @@ def test_lz4_of_format_0_has_kafkas_header_checksum_and_is_read_with_it() -> Non
         with_lz4_header_checksum(b"short", is_kafkas=False)
 
 
-def test_uncompressed_records_before_the_fetch_offset_are_left_out_and_compressed_ones_are_not() -> None:
+def test_conversion_to_old_formats_omits_only_uncompressed_records_before_the_fetch_offset() -> None:
     for codec, first in ((Codec.NONE, 57), (Codec.GZIP, 50)):
         converted = down_convert(build_batch(RECORDS, codec, base_offset=50), 1, 57, MAX)
         assert (read(converted.content)[0][0], converted.next_offset) == (first, 70)
 
 
-def test_log_append_time_becomes_the_timestamp_of_every_message() -> None:
+def test_conversion_to_message_format_1_gives_every_message_the_log_append_time() -> None:
     batch = build_batch(RECORDS, Codec.GZIP, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=77)
 
     assert {timestamp for _, timestamp, _, _ in read(down_convert(batch, 1, 0, MAX).content)} == {77}
 
 
-def test_control_batches_are_left_out_and_the_next_offset_is_behind_them() -> None:
+def test_conversion_to_old_formats_omits_control_batches_and_continues_after_them() -> None:
     marker = build_end_marker(EndMarker(ControlType.COMMIT, 1), 5, 0, 1)
 
     assert down_convert(marker, 1, 0, MAX) == (b"", 1, None, False)
 
 
-def test_conversion_ends_before_zstd_and_before_damage() -> None:
+def test_conversion_to_old_formats_ends_before_a_zstd_or_damaged_batch() -> None:
     plain = build_batch(RECORDS[:2])
     zstd = build_batch(RECORDS, Codec.ZSTD, base_offset=2)
     for second, has_zstd in ((zstd, True), (bytes(len(zstd)), False)):
@@ -102,7 +102,7 @@ def test_conversion_ends_before_zstd_and_before_damage() -> None:
         assert (converted.next_offset, converted.has_zstd, converted.problem is None) == (2, has_zstd, False)
 
 
-def test_conversion_ends_after_max_bytes_but_converts_one_batch() -> None:
+def test_conversion_to_old_formats_ends_after_max_bytes_but_converts_one_batch() -> None:
     batch = build_batch(RECORDS)
 
     assert down_convert(batch + build_batch(RECORDS, base_offset=20), 1, 0, 1).next_offset == 20
@@ -115,7 +115,7 @@ def test_conversion_ends_after_max_bytes_but_converts_one_batch() -> None:
         encode_messages([Message(0, -1, None, b"v")], 1, Codec.ZSTD),
     ],
 )
-def test_what_cannot_be_unwrapped_is_corrupt(content: bytes) -> None:
+def test_a_compressed_old_message_that_cannot_be_decompressed_raises_corrupt_records(content: bytes) -> None:
     with pytest.raises(CorruptRecords):
         read(content)
 
@@ -129,11 +129,11 @@ def test_what_cannot_be_unwrapped_is_corrupt(content: bytes) -> None:
         ((0).to_bytes(8) + (15).to_bytes(4) + bytes(14), None),
     ],
 )
-def test_an_incomplete_entry_of_a_request_has_no_size(content: bytes, size: int | None) -> None:
+def test_an_incomplete_old_format_message_in_a_request_has_no_size(content: bytes, size: int | None) -> None:
     assert produced_entry_size(content) == size
 
 
 @pytest.mark.parametrize("content", [bytes(12), (0).to_bytes(8) + (14).to_bytes(4) + bytes(4) + b"\x03"])
-def test_an_impossible_length_or_magic_is_corrupt_also_where_the_entry_is_incomplete(content: bytes) -> None:
+def test_an_old_format_message_with_an_impossible_length_or_magic_raises_corrupt_records(content: bytes) -> None:
     with pytest.raises(CorruptRecords):
         produced_entry_size(content)

@@ -50,7 +50,7 @@ def caught(decode: Callable[[], Any]) -> Any:
 
 
 @by_message
-def test_truncated_message_raises_malformed_message(message: Message) -> None:
+def test_a_truncated_message_raises_malformed_message(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
         wire = generate(message, version, dice).encode(version)
@@ -60,7 +60,7 @@ def test_truncated_message_raises_malformed_message(message: Message) -> None:
 
 
 @by_message
-def test_flipped_bytes_give_a_message_or_malformed_message(message: Message) -> None:
+def test_decoding_a_message_with_flipped_bytes_gives_a_message_or_raises_malformed_message(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
         for _ in range(3):
@@ -73,7 +73,7 @@ def test_flipped_bytes_give_a_message_or_malformed_message(message: Message) -> 
 
 
 @by_message
-def test_random_bytes_give_a_message_or_malformed_message(message: Message) -> None:
+def test_decoding_random_bytes_gives_a_message_or_raises_malformed_message(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
         for size in (0, 1, 2, 7, 30, 200):
@@ -104,7 +104,9 @@ HUGE_COUNTS = {
 
 
 @pytest.mark.parametrize(("cls", "version", "wire"), HUGE_COUNTS.values(), ids=HUGE_COUNTS)
-def test_huge_array_count_raises_malformed_message_and_allocates_little(cls: Any, version: int, wire: bytes) -> None:
+def test_a_huge_array_count_raises_malformed_message_and_allocates_little_memory(
+    cls: Any, version: int, wire: bytes
+) -> None:
     with pytest.raises(MalformedMessage):
         cls.decode(wire, version)  # once, so that compiling is not measured
 
@@ -117,7 +119,7 @@ def test_huge_array_count_raises_malformed_message_and_allocates_little(cls: Any
     assert peak < 100_000
 
 
-def test_every_array_element_has_a_minimum_size_above_zero() -> None:
+def test_the_schema_of_every_array_element_has_a_minimum_size_above_zero() -> None:
     for message, version in ALL:
         for struct_ in message.structs():
             for f in struct_.fields:
@@ -125,13 +127,13 @@ def test_every_array_element_has_a_minimum_size_above_zero() -> None:
                     assert min_bytes(f.element, version, message.is_flexible(version)) > 0
 
 
-def test_min_bytes_is_at_most_the_size_of_any_element() -> None:
+def test_the_minimum_element_size_in_a_schema_is_at_most_any_elements_size() -> None:
     for message, version in ALL:
         least = min_bytes(message.body, version, message.is_flexible(version))
         assert least <= len(class_of(message)().encode(version))
 
 
-def test_malformed_message_names_message_version_field_and_offset() -> None:
+def test_a_malformed_message_error_names_message_version_field_and_byte_offset() -> None:
     one_broker_cut_in_its_port = struct.pack(">iih8sh", 1, 5, 8, b"hostname", 9)
 
     with pytest.raises(MalformedMessage) as error:
@@ -145,14 +147,14 @@ def test_malformed_message_names_message_version_field_and_offset() -> None:
     )
 
 
-def test_null_in_a_non_nullable_field_raises_malformed_message() -> None:
+def test_decoding_null_in_a_non_nullable_field_raises_malformed_message() -> None:
     with pytest.raises(MalformedMessage, match="topics at byte 4: null is not valid"):
         MetadataRequest.decode(struct.pack(">i", -1), 0)
 
     assert MetadataRequest.decode(struct.pack(">i", -1), 1).topics is None
 
 
-def test_tagged_field_with_a_wrong_size_raises_malformed_message() -> None:
+def test_a_tagged_field_with_a_wrong_size_raises_malformed_message() -> None:
     good = ApiVersionsResponse(finalized_features_epoch=5).encode(3)
     assert good[-11:] == bytes.fromhex("01 01 08 0000000000000005")
 
@@ -161,7 +163,7 @@ def test_tagged_field_with_a_wrong_size_raises_malformed_message() -> None:
 
 
 @pytest.mark.parametrize("length", [32767, 32768])
-def test_string_longer_than_32767_bytes_raises_malformed_message(length: int) -> None:
+def test_decoding_a_string_longer_than_32767_bytes_raises_malformed_message(length: int) -> None:
     wire = b"\x02" + uvarint(length + 1) + b"x" * length + bytes(5)
 
     read = outcome(MESSAGES["MetadataRequest"], 9, wire)
@@ -169,26 +171,26 @@ def test_string_longer_than_32767_bytes_raises_malformed_message(length: int) ->
     assert isinstance(read, MalformedMessage) == (length > 32767)
 
 
-def test_unknown_tagged_fields_are_skipped() -> None:
+def test_unknown_tagged_fields_of_a_message_are_skipped() -> None:
     plainly = MetadataRequest(topics=[]).encode(9)
     tagged = plainly[:-1] + bytes.fromhex("02 05 01 aa 91 4e 00")
 
     assert MetadataRequest.decode(tagged, 9) == MetadataRequest(topics=[])
 
 
-def test_more_than_127_unknown_tagged_fields_are_skipped() -> None:
+def test_more_than_127_unknown_tagged_fields_of_a_message_are_skipped() -> None:
     wire = MetadataRequest(topics=[]).encode(9)[:-1] + uvarint(300) + b"\x05\x01z" * 300
 
     assert MetadataRequest.decode(wire, 9) == MetadataRequest(topics=[])
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16383, 16384, 2**28, 2**31 - 1])
-def test_uvarints_are_decoded_as_encoded(value: int) -> None:
+def test_an_encoded_unsigned_varint_decodes_to_the_same_number(value: int) -> None:
     assert read_uvarint(uvarint(value), 0) == (value, len(uvarint(value)))
 
 
 @pytest.mark.parametrize("wire", ["ffffffff08", "ffffffffff01", "8080808080"])
-def test_uvarints_beyond_31_bits_raise_parse_error(wire: str) -> None:
+def test_decoding_an_unsigned_varint_beyond_31_bits_raises_parse_error(wire: str) -> None:
     raw = bytes.fromhex(wire)
     with pytest.raises(ParseError):
         read_uvarint(raw, 0)

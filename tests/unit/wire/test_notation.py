@@ -21,7 +21,7 @@ api Lend 7 0-5 flexible 4+
 """
 
 
-def test_message_table_is_parsed_into_schemas() -> None:
+def test_klamms_text_table_of_kafka_messages_is_parsed_into_message_schemas() -> None:
     request, response = parse(EXAMPLE)
 
     assert (request.name, request.api_key, request.is_request) == ("LendRequest", 7, True)
@@ -41,7 +41,7 @@ def test_message_table_is_parsed_into_schemas() -> None:
     assert [s.name for s in request.structs()] == ["Book", "Deposit", "LendRequest"]
 
 
-def test_struct_lists_the_fields_of_a_version() -> None:
+def test_a_message_schema_lists_the_fields_of_each_version() -> None:
     request, _ = parse(EXAMPLE)
 
     assert [f.name for f in request.body.in_order(4)] == ["name", "count", "wanted", "content"]
@@ -49,7 +49,7 @@ def test_struct_lists_the_fields_of_a_version() -> None:
     assert [f.name for f in request.body.absent(4)] == ["books", "spare"]
 
 
-def test_api_without_flexible_keyword_is_never_flexible() -> None:
+def test_an_api_without_the_flexible_keyword_in_the_message_table_is_never_flexible() -> None:
     request, _ = parse("api Old 1 0\n  request\n    a i8\n  response\n    b i8")
 
     assert request.first_flexible == NEVER
@@ -71,17 +71,17 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("table", "complaint"), WRONG.values(), ids=WRONG)
-def test_malformed_table_raises_value_error_naming_the_line(table: str, complaint: str) -> None:
+def test_a_malformed_message_table_raises_value_error_with_the_line_number(table: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         list(parse(table))
 
 
 @pytest.mark.parametrize(("text", "versions"), [("3", Versions(3, 3)), ("3+", Versions(3, 9)), ("0-2", Versions(0, 2))])
-def test_version_ranges_are_parsed(text: str, versions: Versions) -> None:
+def test_version_ranges_in_the_message_table_are_parsed(text: str, versions: Versions) -> None:
     assert parse_versions(text, 9) == versions
 
 
-def test_version_range_is_printed_in_table_notation() -> None:
+def test_a_version_range_is_printed_in_the_notation_of_the_message_table() -> None:
     assert (str(Versions(0, 3)), str(Versions(2, 2))) == ("0-3", "2")
     assert 2 in Versions(0, 3)
     assert 4 not in Versions(0, 3)

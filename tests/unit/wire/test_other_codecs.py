@@ -140,7 +140,7 @@ def field_of(theirs: Any, name: str) -> Any:
 
 
 @by_message
-def test_kio_decodes_and_encodes_the_same_bytes(message: Message) -> None:
+def test_the_kio_library_decodes_and_encodes_messages_to_the_same_bytes(message: Message) -> None:
     for version in versions(message):
         theirs_type = kio_type(message, version)
         for ours in generated(message, version):
@@ -157,7 +157,7 @@ def test_kio_decodes_and_encodes_the_same_bytes(message: Message) -> None:
 
 
 @by_message
-def test_kafka_python_decodes_and_encodes_the_same_bytes(message: Message) -> None:
+def test_the_kafka_python_library_decodes_and_encodes_messages_to_the_same_bytes(message: Message) -> None:
     if message.api_name in UNKNOWN_TO_KAFKA_PYTHON:
         assert kafka_python_type(message, 0) is None
         return
@@ -194,7 +194,7 @@ def inner_types(annotation: Any) -> list[Any]:
 
 
 @by_message
-def test_field_defaults_are_the_same_as_in_kio(message: Message) -> None:
+def test_default_values_of_message_fields_equal_those_of_kio(message: Message) -> None:
     for version in versions(message):
         assert_same_defaults(message.body, class_of(message), kio_type(message, version), version)
 
@@ -225,7 +225,7 @@ def our_fields(struct: Struct, path: tuple[str, ...] = ()) -> dict[tuple[str, ..
 
 
 @by_message
-def test_ignorable_fields_are_the_same_as_in_kafka_python(message: Message) -> None:
+def test_ignorable_message_fields_equal_those_of_kafka_python(message: Message) -> None:
     if message.api_name in UNKNOWN_TO_KAFKA_PYTHON:
         return
     theirs = schema_fields(kafka_python_type(message, 0).json)

@@ -56,7 +56,7 @@ def rebased(content: list[NewRecord], base: int) -> list[Record]:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @given(content=NEW_RECORDS, base=st.integers(0, 2**50))
-def test_built_batch_is_read_back_with_a_valid_crc(codec: Codec, content: list[NewRecord], base: int) -> None:
+def test_a_built_record_batch_is_read_back_with_a_valid_crc(codec: Codec, content: list[NewRecord], base: int) -> None:
     batch = build_batch(content, codec, base_offset=base)
     (header,) = batches(batch)
 
@@ -66,7 +66,7 @@ def test_built_batch_is_read_back_with_a_valid_crc(codec: Codec, content: list[N
     assert read(batch) == rebased(content, base)
 
 
-def test_batch_header_has_the_values_it_was_built_with() -> None:
+def test_a_built_record_batch_header_has_the_given_values() -> None:
     batch = build_batch(
         SAMPLE,
         Codec.GZIP,
@@ -97,7 +97,7 @@ def test_batch_header_has_the_values_it_was_built_with() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_kafka_python_reads_batches_built_here(codec: Codec) -> None:
+def test_kafka_python_reads_record_batches_built_by_klamm(codec: Codec) -> None:
     batch = MemoryRecords(build_batch(SAMPLE, codec, base_offset=5)).next_batch()
 
     assert batch.validate_crc()
@@ -105,7 +105,7 @@ def test_kafka_python_reads_batches_built_here(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_batches_built_by_kafka_python_are_read(codec: Codec) -> None:
+def test_klamm_reads_record_batches_built_by_kafka_python(codec: Codec) -> None:
     builder = MemoryRecordsBuilder(2, int(codec), 1 << 20)
     for record in SAMPLE:
         builder.append(timestamp=record.timestamp, key=record.key, value=record.value, headers=list(record.headers))
@@ -117,7 +117,7 @@ def test_batches_built_by_kafka_python_are_read(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_aiokafka_reads_batches_built_here(codec: Codec) -> None:
+def test_aiokafka_reads_record_batches_built_by_klamm(codec: Codec) -> None:
     batch = DefaultRecordBatch(bytearray(build_batch(SAMPLE, codec, base_offset=5)))
 
     assert batch.validate_crc()
@@ -125,7 +125,7 @@ def test_aiokafka_reads_batches_built_here(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_batches_built_by_aiokafka_are_read(codec: Codec) -> None:
+def test_klamm_reads_record_batches_built_by_aiokafka(codec: Codec) -> None:
     builder = DefaultRecordBatchBuilder(2, int(codec), 0, -1, -1, -1, 1 << 20)
     for offset, record in enumerate(SAMPLE):
         builder.append(offset, record.timestamp, record.key, record.value, list(record.headers))
@@ -135,7 +135,7 @@ def test_batches_built_by_aiokafka_are_read(codec: Codec) -> None:
     assert read(batch) == rebased(SAMPLE, 0)
 
 
-def test_incomplete_batch_at_the_end_is_skipped() -> None:
+def test_an_incomplete_record_batch_at_the_end_is_skipped() -> None:
     first, second = build_batch(SAMPLE), build_batch(SAMPLE, Codec.ZSTD, base_offset=9)
     buffer = first + second
 
@@ -147,7 +147,7 @@ def test_incomplete_batch_at_the_end_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("position", range(12))
-def test_flipped_bits_before_the_crc_field_are_detected_from_byte_8_on(position: int) -> None:
+def test_flipped_bits_in_a_batch_header_are_detected_after_the_base_offset(position: int) -> None:
     batch = bytearray(build_batch(SAMPLE))
     batch[position] ^= 0x41
 
@@ -159,7 +159,7 @@ def test_flipped_bits_before_the_crc_field_are_detected_from_byte_8_on(position:
 
 
 @given(position=st.integers(16, 10_000), mask=st.integers(1, 255), codec=st.sampled_from(Codec))
-def test_flipped_bits_after_the_crc_are_detected_by_magic_or_crc(position: int, mask: int, codec: Codec) -> None:
+def test_flipped_bits_after_the_crc_field_of_a_batch_are_detected(position: int, mask: int, codec: Codec) -> None:
     batch = bytearray(build_batch(SAMPLE, codec))
     batch[16 + position % (len(batch) - 16)] ^= mask
 
@@ -171,7 +171,9 @@ def test_flipped_bits_after_the_crc_are_detected_by_magic_or_crc(position: int, 
 
 
 @given(payload=st.binary(max_size=60), count=st.integers(-1, 5))
-def test_random_bytes_give_the_declared_record_count_or_corrupt_records(payload: bytes, count: int) -> None:
+def test_a_batch_of_random_bytes_gives_the_declared_records_or_raises_corrupt_records(
+    payload: bytes, count: int
+) -> None:
     header = header_at(build_batch(SAMPLE))._replace(record_count=count, batch_length=49 + len(payload))
     buffer = bytes(61) + payload
     with contextlib.suppress(CorruptRecords):
@@ -186,7 +188,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("change", [MALFORMED["length beyond the batch"], MALFORMED["bytes left over"]])
-def test_record_with_a_wrong_length_raises_corrupt_records(change: object) -> None:
+def test_a_record_with_a_wrong_length_raises_corrupt_records(change: object) -> None:
     batch = build_batch([NewRecord(b"v")])
     payload = change(batch[61:])  # type: ignore[operator]
     buffer = batch[:61] + payload
@@ -196,7 +198,7 @@ def test_record_with_a_wrong_length_raises_corrupt_records(change: object) -> No
         list(records(buffer, header))
 
 
-def test_key_or_value_with_a_negative_length_is_read_as_null() -> None:
+def test_a_record_key_or_value_with_a_negative_length_is_read_as_null() -> None:
     """As Apache Kafka reads it (Utils.readBytes), though it writes -1."""
     body = b"\0\0\0\x03\x7f\0"  # a key of length -2, a value of -64, no headers
     plain = build_batch([NewRecord(b"")])
@@ -211,7 +213,7 @@ def test_key_or_value_with_a_negative_length_is_read_as_null() -> None:
     ("field", "value"),
     [("key length", 100), ("header count", -1), ("header count", 90), ("header key", -1)],
 )
-def test_impossible_length_inside_a_record_raises_corrupt_records(field: str, value: int) -> None:
+def test_an_impossible_length_inside_a_record_raises_corrupt_records(field: str, value: int) -> None:
     body = bytearray(3)
     append_varint(body, value if field == "key length" else -1)
     append_varint(body, -1)
@@ -227,14 +229,14 @@ def test_impossible_length_inside_a_record_raises_corrupt_records(field: str, va
         list(records(bytes(61) + payload, header))
 
 
-def test_log_append_time_applies_to_every_record() -> None:
+def test_the_log_append_time_of_a_batch_applies_to_every_record() -> None:
     batch = build_batch(SAMPLE, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=5_000)
 
     assert {r.timestamp for r in read(batch)} == {5_000}
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_log_append_time_header_keeps_the_records_and_a_valid_crc(codec: Codec) -> None:
+def test_setting_log_append_time_in_a_batch_header_keeps_records_and_a_valid_crc(codec: Codec) -> None:
     batch = b"...." + build_batch(SAMPLE, codec)
     header = header_at(batch, 4)
 
@@ -248,7 +250,7 @@ def test_log_append_time_header_keeps_the_records_and_a_valid_crc(codec: Codec) 
     ]
 
 
-def test_assigning_offset_and_epoch_keeps_the_crc_valid() -> None:
+def test_assigning_offset_and_leader_epoch_to_a_batch_keeps_its_crc_valid() -> None:
     batch = build_batch(SAMPLE)
 
     assigned = assigned_prefix(header_at(batch), 1 << 40, 12) + batch[16:]
@@ -257,7 +259,7 @@ def test_assigning_offset_and_epoch_keeps_the_crc_valid() -> None:
     assert (now.base_offset, now.partition_leader_epoch, crc_is_valid(assigned, now)) == (1 << 40, 12, True)
 
 
-def test_transaction_end_marker_is_read_back() -> None:
+def test_an_encoded_transaction_marker_is_read_back() -> None:
     for kind in ControlType:
         batch = build_end_marker(EndMarker(kind, 8), 5, 1, 1234)
         header = header_at(batch)
@@ -271,7 +273,7 @@ def control(key: bytes | None, value: bytes | None) -> bytes:
     return build_batch([NewRecord(value, key)], control=True)
 
 
-def test_unknown_control_types_are_skipped_and_malformed_ones_refused() -> None:
+def test_unknown_control_record_types_are_skipped_and_malformed_control_records_refused() -> None:
     unknown = control(struct.pack(">hh", 0, 4), b"")
     assert end_marker_of(unknown, header_at(unknown)) is None
     empty = header_at(unknown)._replace(record_count=0, batch_length=49)
@@ -283,19 +285,19 @@ def test_unknown_control_types_are_skipped_and_malformed_ones_refused() -> None:
 
 
 @given(value=st.integers(-(2**63), 2**63 - 1))
-def test_varint_round_trip_returns_the_value(value: int) -> None:
+def test_an_encoded_signed_varint_decodes_to_the_same_number(value: int) -> None:
     encoded = bytearray()
     append_varint(encoded, value)
 
     assert read_varint(encoded, 0) == (value, len(encoded))
 
 
-def test_unterminated_varint_raises_index_error() -> None:
+def test_decoding_an_unterminated_varint_raises_index_error() -> None:
     with pytest.raises(IndexError):
         read_varint(b"\xff" * 11, 0)
 
 
-def test_sequences_wrap_to_0() -> None:
+def test_producer_sequence_numbers_wrap_to_0_after_the_maximum() -> None:
     assert [add_to_sequence(2**31 - 1, n) for n in (0, 1, 2)] == [2**31 - 1, 0, 1]
     assert add_to_sequence(1, -2) == 2**31 - 1
 
@@ -304,7 +306,7 @@ def test_sequences_wrap_to_0() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_legacy_message_sets_are_listed_but_their_records_are_refused(magic: int) -> None:
+def test_old_format_message_sets_are_listed_but_decoding_their_records_is_refused(magic: int) -> None:
     builder = MemoryRecordsBuilder(magic, 0, 1 << 20)
     for n in range(3):
         builder.append(timestamp=500 + n, key=None, value=b"v" * n)
@@ -335,23 +337,23 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("buffer", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_malformed_batches_raise_corrupt_records(buffer: bytes) -> None:
+def test_malformed_record_batches_raise_corrupt_records(buffer: bytes) -> None:
     with pytest.raises(CorruptRecords):
         list(batches(buffer))
 
 
-def test_incomplete_header_raises_corrupt_records() -> None:
+def test_an_incomplete_record_batch_header_raises_corrupt_records() -> None:
     with pytest.raises(CorruptRecords, match="do not hold"):
         header_at(bytes(16))
     assert entry_size(build_batch(SAMPLE)[:12]) == len(build_batch(SAMPLE))
 
 
-def test_undefined_codecs_raise_corrupt_records() -> None:
+def test_a_batch_with_an_undefined_compression_codec_raises_corrupt_records() -> None:
     with pytest.raises(CorruptRecords, match="6 in its attributes is not a compression codec"):
         _ = header_at(build_batch(SAMPLE))._replace(attributes=6).codec
 
 
-def test_crc_of_a_large_batch_detects_a_flipped_bit() -> None:
+def test_the_crc_of_a_large_record_batch_detects_a_flipped_bit() -> None:
     batch = build_batch([NewRecord(bytes(300_000))])
     assert crc_is_valid(memoryview(batch), header_at(batch))
     hurt = bytearray(batch)

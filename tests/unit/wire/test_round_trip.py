@@ -40,7 +40,7 @@ SLOW = settings(max_examples=8, suppress_health_check=list(HealthCheck))
 
 
 @by_message
-def test_default_instances_are_decoded_as_encoded(message: Message) -> None:
+def test_encoded_messages_with_default_values_decode_to_the_same_messages(message: Message) -> None:
     made = class_of(message)()
 
     for version in versions(message):
@@ -50,7 +50,9 @@ def test_default_instances_are_decoded_as_encoded(message: Message) -> None:
 @by_message
 @SLOW
 @given(data=st.data())
-def test_compiled_and_reference_codec_agree(message: Message, data: st.DataObject) -> None:
+def test_the_compiled_message_codec_and_the_reference_codec_give_the_same_result(
+    message: Message, data: st.DataObject
+) -> None:
     version = data.draw(st.sampled_from(versions(message)))
     made = data.draw(instances(message, version))
     cls = class_of(message)
@@ -64,7 +66,7 @@ def test_compiled_and_reference_codec_agree(message: Message, data: st.DataObjec
 
 
 @by_message
-def test_generated_instances_of_every_version_are_decoded_as_encoded(message: Message) -> None:
+def test_generated_messages_of_every_version_decode_to_the_same_messages(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
         for _ in range(10):
@@ -94,7 +96,7 @@ LENGTHS = {
 
 @pytest.mark.parametrize("version", range(8))
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_partition_states_of_any_array_lengths_round_trip(lengths: list[int], version: int) -> None:
+def test_partition_states_with_arrays_of_any_length_decode_to_the_same_states(lengths: list[int], version: int) -> None:
     states = [partition_state(tuple(range(n))) for n in lengths]
     topic = LeaderAndIsrTopicState("t" * 130, partition_states=states)
     request = LeaderAndIsrRequest(1, False, 2, topic_states=[topic] * 3)
@@ -107,7 +109,7 @@ def test_partition_states_of_any_array_lengths_round_trip(lengths: list[int], ve
     assert LeaderAndIsrRequest.decode(wire, version) == request
 
 
-def test_caches_of_compiled_array_lengths_are_bounded() -> None:
+def test_the_caches_of_array_codecs_compiled_per_length_are_bounded() -> None:
     for isr, replicas, adding in itertools.product(range(14), range(14), range(3)):
         state = LeaderAndIsrPartitionState(isr=(1,) * isr, replicas=(1,) * replicas, adding_replicas=(1,) * adding)
         request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state] * 5)])
@@ -124,7 +126,7 @@ def vars_of(function: Callable[..., Any]) -> list[Any]:
     return list(function.__globals__.values())
 
 
-def test_unknown_tagged_field_between_array_elements_is_skipped() -> None:
+def test_an_unknown_tagged_field_between_array_elements_is_skipped() -> None:
     state = partition_state((1, 2, 3))
     request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state] * 9)])
     wire = bytearray(request.encode(7))
@@ -136,7 +138,7 @@ def test_unknown_tagged_field_between_array_elements_is_skipped() -> None:
     assert LeaderAndIsrRequest.decode(bytes(wire), 7) == request
 
 
-def test_array_given_as_a_list_is_encoded() -> None:
+def test_a_message_array_given_as_a_list_is_encoded() -> None:
     given_as_list = partition_state([1, 2, 3])  # type: ignore[arg-type]
 
     wire = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[given_as_list])]).encode(7)
@@ -144,7 +146,7 @@ def test_array_given_as_a_list_is_encoded() -> None:
     assert LeaderAndIsrRequest.decode(wire, 7).topic_states[0].partition_states[0].isr == (1, 2, 3)
 
 
-def test_large_records_are_not_copied() -> None:
+def test_encoding_a_fetch_response_does_not_copy_large_records() -> None:
     records = bytes(100_000)
     partition = FetchResponsePartitionData(0, records=records)
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
@@ -155,7 +157,7 @@ def test_large_records_are_not_copied() -> None:
     assert len(parts) == 3
 
 
-def test_records_at_the_end_of_a_request_are_the_last_part() -> None:
+def test_records_at_the_end_of_an_encoded_request_are_the_last_part_uncopied() -> None:
     records = bytes(5000)
     request = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, records)])])
 
@@ -164,13 +166,13 @@ def test_records_at_the_end_of_a_request_are_the_last_part() -> None:
     assert last is records
 
 
-def test_small_records_are_joined_with_neighbouring_pieces() -> None:
+def test_small_records_are_joined_with_neighbouring_parts_of_an_encoded_message() -> None:
     request = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, b"small")])])
 
     assert request.encode_parts(9) == [request.encode(9)]
 
 
-def test_small_pieces_are_joined_up_to_a_large_one() -> None:
+def test_small_parts_of_an_encoded_message_are_joined_and_large_parts_kept_separate() -> None:
     large, huge = bytes(4096), bytes(9000)
 
     assert join_small([large, b"a", b"b", huge, large, b"c"]) == [large, b"ab", huge, large, b"c"]
@@ -178,7 +180,7 @@ def test_small_pieces_are_joined_up_to_a_large_one() -> None:
     assert join_small([]) == []
 
 
-def test_decoded_records_are_memoryviews_of_the_frame() -> None:
+def test_decoded_records_are_memoryviews_of_the_received_frame() -> None:
     wire = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, b"abc")])]).encode(9)
 
     records = ProduceRequest.decode(wire, 9).topic_data[0].partition_data[0].records
@@ -188,25 +190,25 @@ def test_decoded_records_are_memoryviews_of_the_frame() -> None:
     assert bytes(records) == b"abc"
 
 
-def test_bytearray_and_memoryview_are_decoded() -> None:
+def test_messages_are_decoded_from_bytearray_and_memoryview() -> None:
     wire = FetchRequest(max_wait_ms=7, rack_id="a").encode(12)
 
     assert FetchRequest.decode(bytearray(wire), 12) == FetchRequest.decode(memoryview(wire), 12)
     assert FetchRequest.decode(memoryview(wire), 12).max_wait_ms == 7
 
 
-def test_value_for_a_field_missing_in_the_version_raises_unsupported_field() -> None:
+def test_encoding_a_value_for_a_field_missing_in_the_version_raises_unsupported_field() -> None:
     with pytest.raises(UnsupportedField, match="FetchRequest v6: this version has no field forgotten_topics_data"):
         FetchRequest(forgotten_topics_data=[ForgottenTopic("t")]).encode(6)
     with pytest.raises(UnsupportedField):
         plain.encode(MESSAGES["FetchRequest"], 6, FetchRequest(forgotten_topics_data=[ForgottenTopic("t")]))
 
 
-def test_ignorable_field_missing_in_the_version_is_dropped() -> None:
+def test_encoding_drops_an_ignorable_field_missing_in_the_version() -> None:
     assert FetchRequest.decode(FetchRequest(rack_id="a").encode(10), 10) == FetchRequest()
 
 
-def test_undefined_version_raises_unsupported_version() -> None:
+def test_encoding_a_message_in_an_undefined_version_raises_unsupported_version() -> None:
     with pytest.raises(UnsupportedVersion, match=r"no version 18 in Kafka 3\.9; use one of 0-17"):
         FetchRequest().encode(18)
     with pytest.raises(UnsupportedVersion):
@@ -220,7 +222,7 @@ def test_encoding_null_in_a_non_nullable_field_raises_unencodable_field() -> Non
         broken.encode(9)
 
 
-def test_encoding_a_number_out_of_range_names_the_field() -> None:
+def test_the_error_for_encoding_a_number_out_of_range_names_the_field() -> None:
     state = partition_state((1, 2**31))
     request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state])])
 
@@ -237,7 +239,7 @@ def test_encoding_a_generator_as_an_array_raises_unencodable_field() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 256, 1.5, "1"])
-def test_encoding_a_value_of_a_wrong_type_or_size_names_the_field(value: Any) -> None:
+def test_the_error_for_encoding_a_wrong_type_or_size_names_the_field(value: Any) -> None:
     with pytest.raises(UnencodableField, match="FetchRequest v12, field isolation_level: "):
         FetchRequest(isolation_level=value if value != -1 else -129).encode(12)
 
@@ -251,18 +253,18 @@ def test_encoding_a_string_longer_than_32767_bytes_raises_unencodable_field(vers
     assert MetadataRequest.decode(longest.encode(version), version) == longest
 
 
-def test_lone_surrogate_raises_unencodable_field() -> None:
+def test_encoding_a_string_with_a_lone_surrogate_raises_unencodable_field() -> None:
     with pytest.raises(UnencodableField, match="rack_id"):
         FetchRequest(rack_id="\ud800").encode(12)
 
 
-def test_invalid_utf_8_is_decoded_with_replacement_characters() -> None:
+def test_invalid_utf_8_in_a_message_is_decoded_with_replacement_characters() -> None:
     wire = FetchRequest(rack_id="ab").encode(12).replace(b"ab", b"a\xff")
 
     assert FetchRequest.decode(wire, 12).rack_id == "a\ufffd"
 
 
-def test_messages_compare_by_value_and_have_kafkas_defaults() -> None:
+def test_kafka_message_objects_compare_by_value_and_have_kafkas_default_values() -> None:
     one = FetchRequest(topics=[])
 
     assert one == FetchRequest()

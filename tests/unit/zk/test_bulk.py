@@ -31,7 +31,7 @@ class Full(Stage):
         return [int(what.split()[1]) for _, what in self.log if what.startswith("multi-read")]
 
 
-def test_many_small_znodes_are_read_with_few_multi_reads() -> None:
+def test_a_bulk_read_of_many_small_znodes_uses_few_multi_reads() -> None:
     stage = Full(5000)
 
     async def scenario(stage: Full) -> None:
@@ -45,7 +45,7 @@ def test_many_small_znodes_are_read_with_few_multi_reads() -> None:
     assert stage.multi_reads == [64, 64, 64, 64, 256, 1000, 1000, 1000, 1000, 489]
 
 
-def test_large_znodes_are_read_with_fewer_paths_per_request() -> None:
+def test_a_bulk_read_of_large_znodes_uses_fewer_paths_per_request() -> None:
     stage = Full(300, size=60_000)
 
     async def scenario(stage: Full) -> None:
@@ -60,7 +60,7 @@ def test_large_znodes_are_read_with_fewer_paths_per_request() -> None:
 
 
 @pytest.mark.parametrize("code", [-6, 0], ids=["unimplemented", "empty"])
-def test_without_multi_read_znodes_are_read_singly_and_multi_read_is_not_retried(code: int) -> None:
+def test_a_bulk_read_from_a_server_without_multi_read_reads_znodes_one_by_one(code: int) -> None:
     stage = Full(600)
     stage.knows_multi_read = False
     stage.answers_unknown_with = ZkCode(code)
@@ -77,7 +77,7 @@ def test_without_multi_read_znodes_are_read_singly_and_multi_read_is_not_retried
     assert stage.count()["get"] == stage.count()["children"] == 2
 
 
-def test_a_bulk_read_continues_singly_after_failover_to_a_server_without_multi_read() -> None:
+def test_a_bulk_read_continues_znode_by_znode_on_a_server_without_multi_read() -> None:
     """A rolling upgrade: the answer of the old server comes after answers of the new one."""
     stage = Full(3000)
 
@@ -92,7 +92,7 @@ def test_a_bulk_read_continues_singly_after_failover_to_a_server_without_multi_r
     assert 0 < stage.count()["get"] < 3000
 
 
-def test_a_multi_read_reply_over_the_size_limit_is_retried_in_halves_down_to_one_path() -> None:
+def test_a_multi_read_whose_reply_exceeds_the_size_limit_is_retried_in_halves() -> None:
     stage = Full(64, size=600)
 
     async def scenario(stage: Full) -> None:
@@ -107,7 +107,7 @@ def test_a_multi_read_reply_over_the_size_limit_is_retried_in_halves_down_to_one
     stage.run(scenario)
 
 
-def test_a_bulk_read_with_watches_reads_each_znode_singly() -> None:
+def test_a_bulk_read_with_watches_reads_each_znode_in_its_own_request() -> None:
     stage = Full(3)
 
     async def scenario(stage: Full) -> None:
@@ -125,7 +125,7 @@ def test_a_bulk_read_with_watches_reads_each_znode_singly() -> None:
 
 
 @pytest.mark.parametrize("watch", [False, True])
-def test_a_bulk_read_fails_when_the_session_expires(watch: bool) -> None:
+def test_a_bulk_read_of_znodes_fails_when_the_zookeeper_session_expires(watch: bool) -> None:
     stage = Full(3000)
 
     async def scenario(stage: Full) -> None:
@@ -141,7 +141,7 @@ def test_a_bulk_read_fails_when_the_session_expires(watch: bool) -> None:
 
 
 @pytest.mark.parametrize("watch", [False, True])
-def test_a_cancelled_bulk_read_leaves_no_request_in_flight(watch: bool) -> None:
+def test_a_cancelled_bulk_read_of_znodes_leaves_no_request_in_flight(watch: bool) -> None:
     stage = Full(3000)
 
     async def scenario(stage: Full) -> None:
@@ -162,7 +162,7 @@ def test_a_cancelled_bulk_read_leaves_no_request_in_flight(watch: bool) -> None:
     assert stage.count() == {"connect": 1, "get": 1}
 
 
-def test_ensure_paths_does_not_create_existing_znodes() -> None:
+def test_ensure_paths_does_not_try_to_create_existing_znodes() -> None:
     stage = Full(0)
 
     async def scenario(stage: Full) -> None:

@@ -49,7 +49,7 @@ def simulate(scenario: Callable[[Told], Coroutine[Any, Any, None]], **options: A
     return stage
 
 
-def test_an_idle_session_pings_every_third_of_its_timeout() -> None:
+def test_an_idle_zookeeper_session_pings_every_third_of_its_timeout() -> None:
     async def scenario(stage: Told) -> None:
         await stage.client()
         await asyncio.sleep(20.5)
@@ -61,7 +61,7 @@ def test_an_idle_session_pings_every_third_of_its_timeout() -> None:
     assert stage.states == [CONNECTED]
 
 
-def test_requests_replace_pings_on_a_busy_session() -> None:
+def test_a_busy_zookeeper_session_sends_no_pings() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         for _ in range(15):
@@ -71,7 +71,7 @@ def test_requests_replace_pings_on_a_busy_session() -> None:
     assert simulate(scenario).count()["ping"] == 0
 
 
-def test_a_session_cut_off_past_its_timeout_expires_once_it_reaches_the_ensemble_again() -> None:
+def test_a_session_cut_off_longer_than_its_timeout_expires_on_reconnection() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await client.create("/e", b"", ephemeral=True)
@@ -92,7 +92,7 @@ def test_a_session_cut_off_past_its_timeout_expires_once_it_reaches_the_ensemble
     assert simulate(scenario).states == [CONNECTED, DISCONNECTED, EXPIRED]
 
 
-def test_a_silent_server_is_abandoned_after_two_thirds_of_the_session_timeout() -> None:
+def test_the_client_leaves_a_silent_zookeeper_server_after_two_thirds_of_the_session_timeout() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         stage.drop_traffic(client.server)
@@ -109,7 +109,7 @@ def test_a_silent_server_is_abandoned_after_two_thirds_of_the_session_timeout() 
 MISSED = [WatchEvent(EventType.DATA_CHANGED, "/changed"), WatchEvent(EventType.DELETED, "/deleted")]
 
 
-def test_abandoned_connection_attempts_are_closed() -> None:
+def test_abandoned_connection_attempts_to_zookeeper_are_closed() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         for _ in range(3):
@@ -124,7 +124,7 @@ def test_abandoned_connection_attempts_are_closed() -> None:
     simulate(scenario)
 
 
-def test_nothing_is_written_while_the_transport_is_paused() -> None:
+def test_the_zookeeper_client_writes_nothing_while_the_transport_is_paused() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         (link,) = (end.get_protocol() for end in stage.open_ends())
@@ -143,7 +143,7 @@ def test_nothing_is_written_while_the_transport_is_paused() -> None:
     assert stage.told[1][0] == pytest.approx(5.0, abs=0.1)
 
 
-def test_under_a_chroot_all_paths_are_relative_to_it() -> None:
+def test_a_zookeeper_client_with_a_chroot_uses_paths_relative_to_the_chroot() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client(chroot="/kafka/one")
         await client.ensure_chroot()
@@ -165,7 +165,7 @@ def test_under_a_chroot_all_paths_are_relative_to_it() -> None:
     simulate(scenario)
 
 
-def test_restored_watches_on_the_next_server_report_missed_changes() -> None:
+def test_zookeeper_watches_restored_on_the_next_server_report_missed_changes() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         for name in ("changed", "deleted", "same"):
@@ -200,7 +200,7 @@ def test_restored_watches_on_the_next_server_report_missed_changes() -> None:
     ]
 
 
-def test_a_request_whose_reply_was_lost_is_resent() -> None:
+def test_a_zookeeper_request_whose_reply_was_lost_is_resent() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         stage.drops_replies = True
@@ -218,7 +218,7 @@ def test_a_request_whose_reply_was_lost_is_resent() -> None:
     assert [what for _, what in stage.log if "/a" in what] == ["create /a", "get /a"] * 2
 
 
-def test_connection_attempts_back_off_while_no_server_is_reachable() -> None:
+def test_connection_attempts_back_off_while_no_zookeeper_server_is_reachable() -> None:
     async def scenario(stage: Told) -> None:
         await stage.client()
         await stage.stop_all()
@@ -234,7 +234,7 @@ def test_connection_attempts_back_off_while_no_server_is_reachable() -> None:
     assert {a for _, a in stage.attempts[-3:]} == set(SERVERS)
 
 
-def test_a_server_behind_the_last_seen_zxid_is_skipped() -> None:
+def test_a_zookeeper_server_behind_the_last_seen_zxid_is_skipped() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await client.create("/a", b"")
@@ -249,7 +249,7 @@ def test_a_server_behind_the_last_seen_zxid_is_skipped() -> None:
     simulate(scenario)
 
 
-def test_connect_fails_if_no_server_is_reachable_in_time() -> None:
+def test_connecting_to_zookeeper_fails_if_no_server_is_reachable_in_time() -> None:
     async def scenario(stage: Told) -> None:
         await stage.stop_all()
         client = stage.make_client("zk1:2181,zk2:2181", TIMEOUT_MS)
@@ -262,7 +262,7 @@ def test_connect_fails_if_no_server_is_reachable_in_time() -> None:
     simulate(scenario)
 
 
-def test_a_connect_that_is_cancelled_leaves_nothing_running() -> None:
+def test_a_cancelled_zookeeper_connect_leaves_no_running_task() -> None:
     async def scenario(stage: Told) -> None:
         await stage.stop_all()
         client = stage.make_client("zk1", TIMEOUT_MS)
@@ -278,7 +278,7 @@ def test_a_connect_that_is_cancelled_leaves_nothing_running() -> None:
     simulate(scenario)
 
 
-def test_closing_a_client_before_it_connected_ends_it() -> None:
+def test_closing_a_zookeeper_client_before_its_connection_ends_all_attempts() -> None:
     async def scenario(stage: Told) -> None:
         client = stage.make_client("zk1", TIMEOUT_MS)
         await client.close()
@@ -292,7 +292,7 @@ def test_closing_a_client_before_it_connected_ends_it() -> None:
     simulate(scenario)
 
 
-def test_the_session_timeout_is_the_one_the_ensemble_negotiated() -> None:
+def test_the_zookeeper_session_timeout_is_the_value_negotiated_with_the_ensemble() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await asyncio.sleep(10)
@@ -302,7 +302,7 @@ def test_the_session_timeout_is_the_one_the_ensemble_negotiated() -> None:
     assert simulate(scenario, settings=granting).count()["ping"] == 10
 
 
-def test_refused_credentials_end_the_session() -> None:
+def test_zookeeper_credentials_that_the_server_refuses_end_the_session() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         with pytest.raises(AuthFailed):
@@ -312,7 +312,7 @@ def test_refused_credentials_end_the_session() -> None:
     assert simulate(scenario).states == [CONNECTED, AUTH_FAILED]
 
 
-def test_credentials_are_sent_to_every_server_on_connect() -> None:
+def test_zookeeper_credentials_are_sent_to_every_server_on_connect() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await client.add_auth("digest", b"a:b")
@@ -327,7 +327,7 @@ def test_credentials_are_sent_to_every_server_on_connect() -> None:
     ]  # fmt: skip
 
 
-def test_closing_the_client_ends_the_session_in_the_ensemble() -> None:
+def test_closing_the_zookeeper_client_ends_its_session_in_the_ensemble() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await client.create("/e", b"", ephemeral=True)
@@ -337,7 +337,7 @@ def test_closing_the_client_ends_the_session_in_the_ensemble() -> None:
     assert simulate(scenario).states == [CONNECTED, CLOSED]
 
 
-def test_closing_without_a_reachable_server_fails_waiting_requests() -> None:
+def test_closing_the_zookeeper_client_without_a_reachable_server_fails_waiting_requests() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await stage.stop_all()
@@ -351,7 +351,7 @@ def test_closing_without_a_reachable_server_fails_waiting_requests() -> None:
     assert simulate(scenario).states == [CONNECTED, DISCONNECTED, CLOSED]
 
 
-def test_closing_stops_waiting_for_a_silent_server_after_a_timeout() -> None:
+def test_closing_the_zookeeper_client_waits_for_a_silent_server_only_until_a_timeout() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client(timeout_ms=60_000)
         stage.drop_traffic()
@@ -361,7 +361,7 @@ def test_closing_stops_waiting_for_a_silent_server_after_a_timeout() -> None:
     simulate(scenario)
 
 
-def test_a_cancelled_request_is_not_sent_later() -> None:
+def test_a_cancelled_zookeeper_request_is_not_sent_later() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await stage.stop_all()
@@ -375,7 +375,7 @@ def test_a_cancelled_request_is_not_sent_later() -> None:
     assert simulate(scenario).count()["create"] == 0
 
 
-def test_callers_beyond_the_request_limit_wait_until_there_is_room() -> None:
+def test_callers_beyond_the_limit_of_waiting_zookeeper_requests_wait() -> None:
     async def scenario(stage: Told) -> None:
         client = stage.make_client("zk1", TIMEOUT_MS, max_in_flight=2)
         await client.connect(5)
@@ -386,7 +386,7 @@ def test_callers_beyond_the_request_limit_wait_until_there_is_room() -> None:
     assert created == [f"create /n{i}" for i in range(20)]
 
 
-def test_an_exception_in_a_watch_callback_is_reported_and_blocks_no_request() -> None:
+def test_an_exception_in_a_watch_callback_is_logged_and_blocks_no_request() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         client.on_watch = lambda _: 1 / 0  # type: ignore[assignment]
@@ -399,7 +399,7 @@ def test_an_exception_in_a_watch_callback_is_reported_and_blocks_no_request() ->
         simulate(scenario)
 
 
-def test_an_unresolvable_host_name_counts_as_an_unreachable_server() -> None:
+def test_an_unresolvable_zookeeper_host_name_counts_as_an_unreachable_server() -> None:
     async def scenario(stage: Told) -> None:
         async def fails(*_: object) -> None:
             raise UnicodeError("label too long")
@@ -412,7 +412,7 @@ def test_an_unresolvable_host_name_counts_as_an_unreachable_server() -> None:
     simulate(scenario)
 
 
-def test_a_connection_made_after_its_attempt_timed_out_is_closed() -> None:
+def test_a_zookeeper_connection_made_after_its_attempt_timed_out_is_closed() -> None:
     async def scenario(stage: Told) -> None:
         for name in SERVERS:
             stage.network.link("client", name).latency_s = stage.network.link(name, "client").latency_s = 2.4
@@ -428,7 +428,7 @@ def test_a_connection_made_after_its_attempt_timed_out_is_closed() -> None:
     simulate(scenario)
 
 
-def test_the_same_seed_gives_the_same_simulation_run() -> None:
+def test_the_same_seed_gives_the_same_simulated_run_of_the_zookeeper_client() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         await stage.stop_all()

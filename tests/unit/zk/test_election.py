@@ -40,13 +40,13 @@ def once(ensemble: MemoryEnsemble, act: Callable[[], object]) -> None:
     ensemble.before_multi = before
 
 
-async def test_the_first_controller_epoch_is_1_and_each_election_increments_it(ensemble: MemoryEnsemble) -> None:
+async def test_the_first_controller_epoch_is_1_and_each_election_adds_1(ensemble: MemoryEnsemble) -> None:
     assert await elect(ensemble.client()) == (1, 1)
     ensemble.apply([Delete(CONTROLLER)])
     assert await elect(ensemble.client()) == (2, 2)
 
 
-async def test_an_election_does_not_replace_a_live_controller(ensemble: MemoryEnsemble) -> None:
+async def test_a_controller_election_does_not_replace_a_live_controller(ensemble: MemoryEnsemble) -> None:
     await elect(ensemble.client(), 1)
 
     with pytest.raises(ControllerMoved, match="broker 1"):
@@ -59,7 +59,7 @@ async def take(client: MemoryZooKeeper, number: int, epoch: int) -> ControllerEp
     return await replace_controller(client, BrokerId(number), 0, epoch)
 
 
-async def test_replacing_the_controller_never_leaves_the_controller_znode_absent(ensemble: MemoryEnsemble) -> None:
+async def test_replacing_the_controller_changes_the_controller_znode_without_a_gap(ensemble: MemoryEnsemble) -> None:
     await elect(ensemble.client(), 1)
     zxid = ensemble.zxid
 
@@ -68,7 +68,9 @@ async def test_replacing_the_controller_never_leaves_the_controller_znode_absent
     assert b'"brokerid":2' in (ensemble.nodes[CONTROLLER].data or b"")
 
 
-async def test_replacing_the_controller_fails_if_the_controller_epoch_changed(ensemble: MemoryEnsemble) -> None:
+async def test_replacing_the_controller_fails_if_the_controller_epoch_changed_meanwhile(
+    ensemble: MemoryEnsemble,
+) -> None:
     await elect(ensemble.client(), 1)
     with pytest.raises(ControllerMoved, match="epoch changed from 5"):
         await take(ensemble.client(), 2, 5)
@@ -80,7 +82,7 @@ async def test_replacing_the_controller_fails_if_the_controller_epoch_changed(en
         await take(ensemble.client(), 2, 1)
 
 
-async def test_an_election_whose_reply_was_lost_counts_as_won(ensemble: MemoryEnsemble) -> None:
+async def test_a_controller_election_whose_zookeeper_reply_was_lost_counts_as_won(ensemble: MemoryEnsemble) -> None:
     client = ensemble.client()
 
     def apply_unseen() -> None:
@@ -94,7 +96,9 @@ async def test_an_election_whose_reply_was_lost_counts_as_won(ensemble: MemoryEn
     assert await elect(client) == (1, 1)
 
 
-async def test_a_controller_znode_of_our_id_in_another_session_is_not_a_win(ensemble: MemoryEnsemble) -> None:
+async def test_a_controller_znode_with_the_own_broker_id_in_another_session_is_a_lost_election(
+    ensemble: MemoryEnsemble,
+) -> None:
     other = ensemble.client()
 
     def other_session_wins() -> None:
@@ -109,7 +113,7 @@ async def test_a_controller_znode_of_our_id_in_another_session_is_not_a_win(ense
         await elect(ensemble.client())
 
 
-async def test_an_election_is_lost_when_another_broker_won_meanwhile_and_is_gone_again(
+async def test_a_controller_election_is_lost_if_another_broker_won_and_vanished_meanwhile(
     ensemble: MemoryEnsemble,
 ) -> None:
     await elect(ensemble.client())
@@ -120,7 +124,7 @@ async def test_an_election_is_lost_when_another_broker_won_meanwhile_and_is_gone
         await elect(ensemble.client())
 
 
-async def test_an_unexpected_zookeeper_error_in_an_election_is_raised(ensemble: MemoryEnsemble) -> None:
+async def test_an_unexpected_zookeeper_error_in_a_controller_election_is_raised(ensemble: MemoryEnsemble) -> None:
     await elect(ensemble.client())
     ensemble.apply([Delete(CONTROLLER)])
     once(ensemble, lambda: ensemble.apply([Delete(CONTROLLER_EPOCH)]))
@@ -130,7 +134,7 @@ async def test_an_unexpected_zookeeper_error_in_an_election_is_raised(ensemble: 
     assert caught.value.code is ZkCode.NO_NODE
 
 
-async def test_a_kraft_controller_znode_is_recognized(ensemble: MemoryEnsemble) -> None:
+async def test_a_controller_znode_written_by_a_kraft_controller_is_recognized(ensemble: MemoryEnsemble) -> None:
     ensemble.apply([Create(CONTROLLER, b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":7}')])
 
     found = await Store(ensemble.client()).read_controller()
@@ -139,7 +143,7 @@ async def test_a_kraft_controller_znode_is_recognized(ensemble: MemoryEnsemble) 
     assert (found.broker, found.owner_session, found.is_kraft) == (3000, 0, True)
 
 
-async def test_a_missing_or_malformed_controller_znode_yields_no_controller(ensemble: MemoryEnsemble) -> None:
+async def test_a_missing_or_malformed_controller_znode_is_read_as_no_controller(ensemble: MemoryEnsemble) -> None:
     store = Store(ensemble.client())
     assert await store.read_controller(watch=True) is None
     ensemble.apply([Create(CONTROLLER, b"rubbish")])
@@ -160,21 +164,23 @@ async def register(registrar: BrokerRegistrar, client: MemoryZooKeeper) -> int:
     return await registrar.register(client, 0)
 
 
-async def test_the_broker_epoch_is_the_czxid_and_the_data_version_1(registered: MemoryEnsemble) -> None:
+async def test_the_broker_epoch_is_the_czxid_of_the_registration_znode(registered: MemoryEnsemble) -> None:
     epoch = await register(BrokerRegistrar(broker(5)), registered.client())
 
     node = registered.nodes["/brokers/ids/5"]
     assert (node.czxid, node.version) == (epoch, 1)
 
 
-async def test_a_registration_whose_reply_was_lost_is_recognized_by_its_session(registered: MemoryEnsemble) -> None:
+async def test_a_broker_registration_whose_reply_was_lost_is_recognized_by_its_session(
+    registered: MemoryEnsemble,
+) -> None:
     client = registered.client()
     registrar = BrokerRegistrar(broker(5))
 
     assert await register(registrar, client) == await register(registrar, client)
 
 
-async def test_registration_removes_our_earlier_sessions_znode_but_not_another_brokers(
+async def test_broker_registration_removes_only_a_znode_of_the_brokers_own_earlier_session(
     registered: MemoryEnsemble,
 ) -> None:
     ours, earlier, later = BrokerRegistrar(broker(5)), registered.client(), registered.client()
@@ -185,7 +191,9 @@ async def test_registration_removes_our_earlier_sessions_znode_but_not_another_b
         await register(BrokerRegistrar(broker(5, "elsewhere")), registered.client())
 
 
-async def test_a_registration_that_vanishes_during_the_check_does_not_block_ours(registered: MemoryEnsemble) -> None:
+async def test_broker_registration_succeeds_if_an_existing_registration_vanishes_meanwhile(
+    registered: MemoryEnsemble,
+) -> None:
     other, client = registered.client(), registered.client()
     await register(BrokerRegistrar(broker(5, "elsewhere")), other)
     original = registered.apply
@@ -201,7 +209,7 @@ async def test_a_registration_that_vanishes_during_the_check_does_not_block_ours
     assert await register(BrokerRegistrar(broker(5)), client) > 0
 
 
-async def test_an_unexpected_zookeeper_error_in_a_registration_is_raised(ensemble: MemoryEnsemble) -> None:
+async def test_an_unexpected_zookeeper_error_in_a_broker_registration_is_raised(ensemble: MemoryEnsemble) -> None:
     with pytest.raises(ZkError) as caught:
         await register(BrokerRegistrar(broker(5)), ensemble.client())
     assert caught.value.code is ZkCode.NO_NODE
@@ -218,7 +226,7 @@ async def test_an_existing_cluster_id_is_returned_instead_of_a_new_one(ensemble:
     assert await store.read_or_create_cluster_id(mine) == first
 
 
-async def test_of_two_nodes_that_create_the_cluster_id_at_once_both_get_the_same(ensemble: MemoryEnsemble) -> None:
+async def test_two_nodes_that_create_the_cluster_id_at_once_get_the_same_id(ensemble: MemoryEnsemble) -> None:
     stores = [Store(ensemble.client()) for _ in range(2)]
     await stores[0].client.ensure_path("/cluster")
 
@@ -227,7 +235,7 @@ async def test_of_two_nodes_that_create_the_cluster_id_at_once_both_get_the_same
     assert found[0] == found[1] == await stores[0].read_or_create_cluster_id(uuid.uuid4())
 
 
-async def test_allocating_beyond_the_last_producer_id_is_an_error(ensemble: MemoryEnsemble) -> None:
+async def test_allocating_a_block_beyond_the_last_producer_id_raises_an_error(ensemble: MemoryEnsemble) -> None:
     store = Store(ensemble.client())
     last = 2**63 - 1
     ensemble.apply([Create(PRODUCER_ID_BLOCK, encode_producer_id_block(ProducerIdBlock(BrokerId(1), 0, last - 1_000)))])
@@ -253,7 +261,7 @@ async def test_creating_a_topic_that_another_client_created_meanwhile_raises_top
         await store.create_topic("a", {}, None, {})
 
 
-async def test_malformed_topics_configs_and_states_are_returned_as_unreadable(ensemble: MemoryEnsemble) -> None:
+async def test_malformed_topic_config_and_state_znodes_are_returned_as_unreadable(ensemble: MemoryEnsemble) -> None:
     client = ensemble.client()
     plain = Store(client)
     await plain.create_top_level_paths()
@@ -270,7 +278,7 @@ async def test_malformed_topics_configs_and_states_are_returned_as_unreadable(en
     assert read.unreadable[TopicPartition("a", 1)] == "no state znode"
 
 
-async def test_writing_a_removed_topic_raises_an_error_with_its_path(ensemble: MemoryEnsemble) -> None:
+async def test_writing_a_topic_znode_that_was_removed_raises_an_error_with_its_path(ensemble: MemoryEnsemble) -> None:
     client = ensemble.client()
     store = ControllerStore(client, await elect(client))
 

@@ -29,13 +29,17 @@ class Counting:
         return await self._client.multi(operations)
 
 
-async def test_every_multi_starts_with_the_controller_epoch_check(ensemble: MemoryEnsemble) -> None:
+async def test_every_controller_write_to_zookeeper_starts_with_a_controller_epoch_check(
+    ensemble: MemoryEnsemble,
+) -> None:
     await write_fenced(ensemble.client(), 0, [Create("/a"), Create("/b")])
 
     assert ensemble.multis == [[Check("/controller_epoch", 0), Create("/a"), Create("/b")]]
 
 
-async def test_fenced_writes_are_split_by_operation_count_and_by_bytes(ensemble: MemoryEnsemble) -> None:
+async def test_controller_writes_to_zookeeper_are_split_by_operation_count_and_by_bytes(
+    ensemble: MemoryEnsemble,
+) -> None:
     client = Counting(ensemble.client())
 
     await write_fenced(client, 0, [Create(f"/n{n}") for n in range(MAX_OPS + 1)])
@@ -46,7 +50,7 @@ async def test_fenced_writes_are_split_by_operation_count_and_by_bytes(ensemble:
     assert client.sizes == [3, 3, 2]
 
 
-async def test_each_fenced_write_has_its_own_result_and_refused_ones_do_not_fail_the_others(
+async def test_a_refused_controller_write_does_not_fail_other_writes_of_its_batch(
     ensemble: MemoryEnsemble,
 ) -> None:
     client = Counting(ensemble.client())
@@ -59,13 +63,15 @@ async def test_each_fenced_write_has_its_own_result_and_refused_ones_do_not_fail
     assert len(client.sizes) < 60  # narrowed quickly: far fewer attempts than writes
 
 
-async def test_a_batch_of_only_refused_writes_returns_their_errors(ensemble: MemoryEnsemble) -> None:
+async def test_a_batch_of_only_refused_controller_writes_returns_their_errors(ensemble: MemoryEnsemble) -> None:
     results = await write_fenced(ensemble.client(), 0, [Delete(f"/{n}") for n in range(50)])
 
     assert {r.code for r in results} == {ZkCode.NO_NODE}
 
 
-async def test_a_newer_controller_epoch_raises_controller_moved(ensemble: MemoryEnsemble) -> None:
+async def test_a_controller_write_raises_controller_moved_after_a_newer_controller_epoch(
+    ensemble: MemoryEnsemble,
+) -> None:
     ensemble.apply([Set("/controller_epoch", b"2")])
 
     with pytest.raises(ControllerMoved):
@@ -75,16 +81,16 @@ async def test_a_newer_controller_epoch_raises_controller_moved(ensemble: Memory
     assert not [p for p in ensemble.nodes if p.startswith("/n")]
 
 
-async def test_a_missing_controller_epoch_znode_raises_its_own_error() -> None:
+async def test_a_controller_write_without_a_controller_epoch_znode_raises_its_own_error() -> None:
     with pytest.raises(NoNode, match="/controller_epoch"):
         await write_fenced(MemoryEnsemble().client(), 0, [Create("/a")])
 
 
-async def test_fenced_writes_without_a_won_election_are_refused(ensemble: MemoryEnsemble) -> None:
+async def test_controller_writes_without_a_won_election_are_refused(ensemble: MemoryEnsemble) -> None:
     with pytest.raises(AssertionError):
         await write_fenced(ensemble.client(), -1, [Create("/a")])
 
 
-def test_chunks_split_a_sequence_in_order() -> None:
+def test_splitting_a_sequence_of_writes_into_chunks_keeps_their_order() -> None:
     assert list(chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]
     assert list(chunks([], 2)) == []

@@ -35,7 +35,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
-def test_an_invalid_zookeeper_connect_string_is_refused_with_its_fault(text: str, message: str) -> None:
+def test_an_invalid_zookeeper_connect_string_is_refused_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(WrongHosts, match=message):
         parse_hosts(text)
 
@@ -53,16 +53,16 @@ WRONG_PATHS = {
 
 
 @pytest.mark.parametrize("path", WRONG_PATHS.values(), ids=WRONG_PATHS)
-def test_a_path_that_zookeeper_would_refuse_is_refused_before_sending(path: str) -> None:
+def test_a_znode_path_that_zookeeper_would_refuse_is_refused_before_sending(path: str) -> None:
     with pytest.raises(WrongPath):
         check_path(path)
 
 
 @pytest.mark.parametrize("path", ["/", "/a", "/a.b/..c/.d", "/ä/日本"])
-def test_a_valid_zookeeper_path_is_accepted(path: str) -> None:
+def test_a_valid_znode_path_is_accepted(path: str) -> None:
     check_path(path)
 
 
-def test_an_invalid_chroot_path_is_refused() -> None:
+def test_an_invalid_zookeeper_chroot_path_is_refused() -> None:
     with pytest.raises(WrongPath, match="two slashes in a row"):
         parse_hosts("h1/a//b")

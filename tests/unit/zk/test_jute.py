@@ -14,7 +14,7 @@ from klamm.zk.jute import MalformedPacket, Reader
 
 
 @given(st.text())
-def test_an_encoded_string_decodes_to_itself(value: str) -> None:
+def test_an_encoded_jute_string_decodes_to_itself(value: str) -> None:
     try:
         encoded = jute.text(value)
     except UnicodeEncodeError:
@@ -23,22 +23,22 @@ def test_an_encoded_string_decodes_to_itself(value: str) -> None:
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"))))
-def test_an_encoded_string_vector_decodes_to_itself(values: list[str]) -> None:
+def test_an_encoded_jute_string_vector_decodes_to_itself(values: list[str]) -> None:
     assert Reader(jute.texts(values)).texts() == values
 
 
 @pytest.mark.parametrize("value", [None, b"", b"abc"])
-def test_a_null_buffer_and_an_empty_buffer_decode_differently(value: bytes | None) -> None:
+def test_a_null_jute_buffer_and_an_empty_buffer_decode_differently(value: bytes | None) -> None:
     assert Reader(jute.buffer(value)).buffer() == value
 
 
-def test_null_vectors_and_strings_decode_as_empty() -> None:
+def test_null_jute_vectors_and_strings_decode_as_empty() -> None:
     null = b"\xff\xff\xff\xff"
 
     assert (Reader(null).texts(), Reader(null).acls(), Reader(null).text()) == ([], [], "")
 
 
-def test_encoded_acls_decode_to_themselves() -> None:
+def test_encoded_zookeeper_acls_decode_to_themselves() -> None:
     acl = [*OPEN_ACL, Acl(5, "digest", "user:hash")]
 
     assert Reader(jute.acls(acl)).acls() == acl
@@ -59,12 +59,12 @@ LIES = {
 
 
 @pytest.mark.parametrize(("packet", "read"), LIES.values(), ids=LIES)
-def test_a_jute_length_beyond_the_packet_is_refused(packet: bytes, read: Callable[[Reader], object]) -> None:
+def test_a_jute_length_beyond_the_end_of_the_packet_is_refused(packet: bytes, read: Callable[[Reader], object]) -> None:
     with pytest.raises(MalformedPacket):
         read(Reader(packet))
 
 
-def test_a_zookeeper_error_message_names_its_code() -> None:
+def test_the_message_of_a_zookeeper_error_names_its_error_code() -> None:
     assert isinstance(error_of(ZkCode.NO_NODE, "/a"), NoNode)
     assert str(error_of(ZkCode.BAD_VERSION, "/a")) == "ZooKeeper answered BAD_VERSION for /a"
     assert str(BadVersion("")) == "ZooKeeper answered BAD_VERSION"

@@ -33,7 +33,7 @@ ALLOWED = """
 """
 
 
-def test_exactly_the_listed_session_phase_transitions_are_allowed() -> None:
+def test_only_the_listed_phase_transitions_of_a_zookeeper_session_are_allowed() -> None:
     moves = {f"{a.name}>{b.name}" for a, b in product(Phase, repeat=2) if a in VALID_PREVIOUS[b]}
 
     assert moves == set(ALLOWED.split())
@@ -44,7 +44,7 @@ def phase(session: Session) -> Phase:
     return session.phase
 
 
-def test_the_first_connection_requests_a_new_session_and_connects() -> None:
+def test_the_first_zookeeper_connection_requests_a_new_session() -> None:
     session = new_session()
     assert (session.phase, session.wants_connection) == (Phase.WAITING, False)
 
@@ -62,7 +62,7 @@ def test_the_first_connection_requests_a_new_session_and_connects() -> None:
     assert session.take_outcomes() == [SessionState.CONNECTED]
 
 
-def test_a_reconnect_requests_the_same_session_with_its_last_zxid() -> None:
+def test_a_zookeeper_reconnect_requests_the_same_session_with_its_last_zxid() -> None:
     session = connected()
     (xid,) = submitted(session, requests.get("/a", False))
     receive(session, reply(xid, DATA, zxid=99))
@@ -76,7 +76,7 @@ def test_a_reconnect_requests_the_same_session_with_its_last_zxid() -> None:
 
 
 @pytest.mark.parametrize("body", [answer(timeout_ms=0), answer(session=0), answer(timeout_ms=-1)])
-def test_a_connect_response_without_a_session_id_means_expiry(body: bytes) -> None:
+def test_a_connect_response_without_a_session_id_means_that_the_session_expired(body: bytes) -> None:
     session = connected()
     waiting = requests.get("/a", False)
     submitted(session, waiting)
@@ -97,7 +97,7 @@ def test_a_connect_response_without_a_session_id_means_expiry(body: bytes) -> No
     assert session.phase is Phase.EXPIRED
 
 
-def test_a_session_expired_reply_ends_the_session() -> None:
+def test_a_session_expired_reply_ends_the_zookeeper_session() -> None:
     session = connected()
     first, second = requests.get("/a", False), requests.get("/b", False)
     xid, _ = submitted(session, first, second)
@@ -109,7 +109,7 @@ def test_a_session_expired_reply_ends_the_session() -> None:
 
 
 @pytest.mark.parametrize("error", [-112, -118])
-def test_bytes_after_the_end_of_a_connection_are_ignored(error: int) -> None:
+def test_bytes_received_after_the_end_of_a_zookeeper_connection_are_ignored(error: int) -> None:
     session = connected()
     first, second = requests.get("/a", False), requests.get("/b", False)
     submitted(session, first, second)
@@ -120,7 +120,7 @@ def test_bytes_after_the_end_of_a_connection_are_ignored(error: int) -> None:
     assert "malformed" not in session.last_failure
 
 
-def test_session_moved_makes_the_client_reconnect_with_the_same_session() -> None:
+def test_a_session_moved_error_makes_the_client_reconnect_with_the_same_session() -> None:
     session = connected()
     request = requests.get("/a", False)
     (xid,) = submitted(session, request)
@@ -130,7 +130,7 @@ def test_session_moved_makes_the_client_reconnect_with_the_same_session() -> Non
     assert (session.phase, request.code, session.unanswered) == (Phase.WAITING, None, 1)
 
 
-def test_a_connection_attempt_that_times_out_moves_to_the_next_server() -> None:
+def test_a_connection_attempt_that_times_out_is_followed_by_the_next_zookeeper_server() -> None:
     session = new_session()
     session.tick(0.0)
     assert session.wake_at() == 2.0  # a third of the timeout for each of three servers
@@ -150,7 +150,9 @@ def test_a_connection_attempt_that_times_out_moves_to_the_next_server() -> None:
     ("servers", "timeout_ms", "expected"),
     [(1, 20_000, [2, 4, 8, 10, 10]), (1, 1_000, [0.5] * 3), (3, 30_000, [2, 2, 2, 4, 4, 4, 8, 8, 8, 10])],
 )
-def test_the_connect_timeout_per_server_grows_each_round(servers: int, timeout_ms: int, expected: list[float]) -> None:
+def test_the_connect_timeout_per_zookeeper_server_grows_in_each_round(
+    servers: int, timeout_ms: int, expected: list[float]
+) -> None:
     """One that is starting may swallow the request: the first attempts are short, so that none costs the session."""
     session = Session(SERVERS[:servers], timeout_ms, LoadedDice())
     now, allowed = 0.0, []
@@ -165,7 +167,7 @@ def test_the_connect_timeout_per_server_grows_each_round(servers: int, timeout_m
     assert allowed == expected
 
 
-def test_events_of_an_abandoned_connection_attempt_are_ignored() -> None:
+def test_events_of_an_abandoned_zookeeper_connection_attempt_are_ignored() -> None:
     session = new_session()
     session.tick(0.0)
     session.connection_lost(1, "refused", 0.0)
@@ -182,7 +184,7 @@ def test_events_of_an_abandoned_connection_attempt_are_ignored() -> None:
     assert session.phase is Phase.HANDSHAKE
 
 
-def test_reconnect_backoff_grows_per_round_and_resets_after_a_connection() -> None:
+def test_the_zookeeper_reconnect_backoff_grows_per_round_and_resets_after_a_connection() -> None:
     session = new_session()
     now, waits = 0.0, []
     for _ in range(24):
@@ -202,7 +204,7 @@ def test_reconnect_backoff_grows_per_round_and_resets_after_a_connection() -> No
     assert session.wake_at() == now + 4
 
 
-def test_an_idle_session_pings_after_a_third_and_disconnects_after_two_thirds_of_its_timeout() -> None:
+def test_an_idle_session_pings_after_a_third_of_its_timeout_and_disconnects_after_two() -> None:
     session = connected()
     assert session.wake_at() == 2.0
     session.tick(1.99)
@@ -222,7 +224,7 @@ def test_an_idle_session_pings_after_a_third_and_disconnects_after_two_thirds_of
     assert session.take_outcomes() == [SessionState.DISCONNECTED]
 
 
-def test_a_ping_blocked_by_backpressure_is_not_queued_twice() -> None:
+def test_a_zookeeper_ping_blocked_by_backpressure_is_not_queued_twice() -> None:
     session = connected()
     session.tick(2.0)
     session.tick(2.0)

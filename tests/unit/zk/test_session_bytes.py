@@ -53,17 +53,17 @@ def converse(pieces: list[bytes]) -> list[Any]:
 
 
 @pytest.mark.parametrize("cut", range(len(answer()), len(CONVERSATION)))
-def test_a_reply_stream_split_anywhere_decodes_the_same(cut: int) -> None:
+def test_zookeeper_replies_split_at_any_byte_decode_to_the_same_replies(cut: int) -> None:
     assert converse([CONVERSATION[: len(answer())], CONVERSATION[len(answer()) : cut], CONVERSATION[cut:]]) == FOLLOWS
 
 
 @pytest.mark.parametrize("cut", range(len(answer())))
-def test_a_connect_response_split_anywhere_decodes_the_same(cut: int) -> None:
+def test_a_zookeeper_connect_response_split_at_any_byte_is_decoded(cut: int) -> None:
     first = answer()
     assert converse([first[:cut], first[cut:], CONVERSATION[len(first) :]]) == FOLLOWS
 
 
-def test_a_reply_stream_received_byte_by_byte_decodes_the_same() -> None:
+def test_zookeeper_replies_received_byte_by_byte_decode_to_the_same_replies() -> None:
     assert converse([CONVERSATION[i : i + 1] for i in range(len(CONVERSATION))]) == FOLLOWS
 
 
@@ -85,7 +85,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("data", "why"), MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_packet_closes_the_connection_but_keeps_the_session(data: bytes, why: str) -> None:
+def test_a_malformed_zookeeper_packet_closes_the_connection_but_keeps_the_session(data: bytes, why: str) -> None:
     session = connected()
     first, second = requests.get("/a", False), requests.get("/b", False)
     submitted(session, first, second)
@@ -104,7 +104,7 @@ def test_a_malformed_packet_closes_the_connection_but_keeps_the_session(data: by
     "data",
     [packet(b""), packet(b"1234567"), packet(bytes(5000)), struct.pack(">i", -1), b"HTTP/1.1 400 Bad Request\r\n\r\n"],
 )
-def test_a_malformed_connect_response_closes_the_connection(data: bytes) -> None:
+def test_a_malformed_zookeeper_connect_response_closes_the_connection(data: bytes) -> None:
     session = new_session()
     session.tick(0.0)
     session.connection_made(1, 0.0)
@@ -114,7 +114,7 @@ def test_a_malformed_connect_response_closes_the_connection(data: bytes) -> None
     assert "malformed packet" in session.last_failure
 
 
-def test_a_reply_beyond_the_limit_fails_its_request_alone_and_is_never_held_in_memory() -> None:
+def test_a_zookeeper_reply_beyond_the_size_limit_fails_only_its_request() -> None:
     session = connected(max_packet_bytes=1000)
     large, small = requests.get("/large", False), requests.get("/small", False)
     xids = submitted(session, large, small)
@@ -129,7 +129,7 @@ def test_a_reply_beyond_the_limit_fails_its_request_alone_and_is_never_held_in_m
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8))
-def test_random_input_keeps_the_session_state_consistent(pieces: list[bytes]) -> None:
+def test_random_received_bytes_keep_the_zookeeper_session_state_consistent(pieces: list[bytes]) -> None:
     session = connected()
     request = requests.get("/a", True)
     submitted(session, request)
@@ -141,7 +141,7 @@ def test_random_input_keeps_the_session_state_consistent(pieces: list[bytes]) ->
 
 
 @given(st.data())
-def test_a_flipped_bit_in_a_reply_never_raises_an_exception(data: st.DataObject) -> None:
+def test_a_flipped_bit_in_a_zookeeper_reply_never_raises_an_exception(data: st.DataObject) -> None:
     stream = bytearray(CONVERSATION)
     at = data.draw(st.integers(0, len(stream) * 8 - 1))
     stream[at // 8] ^= 1 << at % 8

@@ -20,7 +20,7 @@ from klamm.zk.operations import Create
 from klamm.zk.states import Phase, SessionState
 
 
-def test_requests_are_pipelined_up_to_the_limit_and_answered_in_order() -> None:
+def test_zookeeper_requests_are_pipelined_up_to_a_limit_and_answered_in_order() -> None:
     session = connected(max_in_flight=2)
     asked = [requests.get(f"/{i}", False) for i in range(3)]
     for request in asked:
@@ -37,7 +37,7 @@ def test_requests_are_pipelined_up_to_the_limit_and_answered_in_order() -> None:
     assert [xid for xid, _, _ in sent(session)] == [3]
 
 
-def test_in_flight_requests_are_resent_before_newer_ones_after_a_reconnect() -> None:
+def test_zookeeper_requests_in_flight_are_resent_before_newer_requests_after_a_reconnect() -> None:
     session = connected(max_in_flight=2)
     asked = [requests.get(f"/{i}", False) for i in range(4)]
     submitted(session, *asked[:3])
@@ -50,7 +50,7 @@ def test_in_flight_requests_are_resent_before_newer_ones_after_a_reconnect() -> 
     assert session.take_outcomes() == [SessionState.DISCONNECTED, SessionState.CONNECTED, asked[1]]
 
 
-def test_requests_are_written_in_chunks_of_about_one_megabyte() -> None:
+def test_zookeeper_requests_are_written_in_chunks_of_about_one_megabyte() -> None:
     session = connected()
     for i in range(10):
         session.submit(requests.create(Create(f"/{i}", bytes(400_000))))
@@ -58,14 +58,14 @@ def test_requests_are_written_in_chunks_of_about_one_megabyte() -> None:
     assert [len(sent(session)) for _ in range(5)] == [3, 3, 3, 1, 0]
 
 
-def test_xids_start_again_before_they_overflow() -> None:
+def test_zookeeper_request_xids_restart_before_they_overflow() -> None:
     session = connected()
     session._xid = 0x7FFFFFFF - 1
 
     assert submitted(session, requests.get("/a", False), requests.get("/a", False)) == [0x7FFFFFFF, 1]
 
 
-def test_a_request_over_the_size_limit_is_refused_without_sending() -> None:
+def test_a_zookeeper_request_over_the_size_limit_is_refused_without_sending() -> None:
     session = connected(max_packet_bytes=1000)
     fits, too_long = (requests.create(Create("/a", bytes(n))) for n in (900, 1000))
     session.submit(fits)
@@ -75,7 +75,7 @@ def test_a_request_over_the_size_limit_is_refused_without_sending() -> None:
     assert len(sent(session)) == 1
 
 
-def test_a_request_on_which_servers_keep_disconnecting_fails() -> None:
+def test_a_zookeeper_request_on_which_servers_keep_disconnecting_fails() -> None:
     session = connected()
     large, small = requests.create(Create("/a", bytes(2 << 20))), requests.get("/b", False)
     submitted(session, large, small)
@@ -89,7 +89,7 @@ def test_a_request_on_which_servers_keep_disconnecting_fails() -> None:
     assert session.unanswered == 1
 
 
-def test_the_read_timeout_does_not_disconnect_during_a_large_request() -> None:
+def test_the_zookeeper_read_timeout_does_not_disconnect_during_a_large_request() -> None:
     session = connected()
     large = requests.create(Create("/a", bytes(2 << 20)))
     submitted(session, large)
@@ -101,7 +101,7 @@ def test_the_read_timeout_does_not_disconnect_during_a_large_request() -> None:
     assert large.code is None
 
 
-def test_close_session_is_sent_after_all_submitted_requests() -> None:
+def test_close_session_is_sent_after_all_submitted_zookeeper_requests() -> None:
     session = connected()
     request = requests.get("/a", False)
     session.submit(request)
@@ -118,7 +118,7 @@ def test_close_session_is_sent_after_all_submitted_requests() -> None:
     assert session.take_outcomes()[-1] is SessionState.CLOSED
 
 
-def test_a_connection_lost_while_closing_ends_the_session() -> None:
+def test_a_connection_lost_while_closing_ends_the_zookeeper_session() -> None:
     session = connected()
     session.close()
     sent(session)
@@ -131,7 +131,7 @@ def test_a_connection_lost_while_closing_ends_the_session() -> None:
 
 
 @pytest.mark.parametrize("steps", range(4))
-def test_abort_ends_the_session_in_every_phase(steps: int) -> None:
+def test_aborting_a_zookeeper_session_ends_the_session_in_every_phase(steps: int) -> None:
     session = new_session()
     if steps > 0:
         session.tick(0.0)

@@ -23,7 +23,7 @@ from klamm.zk.states import Phase, SessionState
 from klamm.zk.watches import EventType, WatchEvent
 
 
-def test_watches_are_remembered_from_answers_and_forgotten_when_they_fire() -> None:
+def test_the_client_registers_watches_from_responses_and_drops_watches_that_fired() -> None:
     session = connected()
     asked: list[requests.Request[Any]] = [
         requests.get("/data", True),
@@ -54,7 +54,7 @@ def test_watches_are_remembered_from_answers_and_forgotten_when_they_fire() -> N
     assert body == struct.pack(">qi", 1, 1) + text("/there") + struct.pack(">ii", 0, 0)
 
 
-def test_set_watches_is_sent_before_requests_and_only_once_per_reconnect() -> None:
+def test_set_watches_is_sent_once_per_zookeeper_reconnect_and_before_requests() -> None:
     session = connected()
     request = requests.get("/a", True)
     (xid,) = submitted(session, request)
@@ -73,7 +73,7 @@ def test_set_watches_is_sent_before_requests_and_only_once_per_reconnect() -> No
     assert all(outcome is not None for outcome in session.take_outcomes())
 
 
-def test_ending_a_session_reports_no_outcome_for_unanswered_set_watches() -> None:
+def test_ending_a_zookeeper_session_reports_no_result_for_an_unanswered_set_watches() -> None:
     session = connected()
     (xid,) = submitted(session, requests.get("/a", True))
     receive(session, reply(xid, DATA))
@@ -87,7 +87,7 @@ def test_ending_a_session_reports_no_outcome_for_unanswered_set_watches() -> Non
     assert session.take_outcomes() == [SessionState.CLOSED]
 
 
-def test_a_refused_set_watches_closes_the_connection() -> None:
+def test_a_refused_set_watches_closes_the_zookeeper_connection() -> None:
     session = connected()
     (xid,) = submitted(session, requests.get("/a", True))
     receive(session, reply(xid, DATA))
@@ -103,7 +103,7 @@ def test_a_refused_set_watches_closes_the_connection() -> None:
     )
 
 
-def test_many_watches_are_restored_in_several_packets_with_the_same_zxid() -> None:
+def test_many_zookeeper_watches_are_restored_in_several_packets_with_the_same_zxid() -> None:
     session = connected(max_packet_bytes=2000)
     asked = [requests.get(f"/{i:050}", True) for i in range(100)]
     xids = submitted(session, *asked)
@@ -118,7 +118,7 @@ def test_many_watches_are_restored_in_several_packets_with_the_same_zxid() -> No
     assert sum(struct.unpack_from(">i", body, 8)[0] for _, _, body in packets) == 100
 
 
-def test_credentials_are_sent_first_on_every_connection_and_confirmed_once() -> None:
+def test_zookeeper_credentials_are_sent_first_on_every_connection_and_confirmed_once() -> None:
     session = new_session(auth=[("digest", b"a:a")])
     connect(session, 0.0)
     assert [(xid, opcode) for xid, opcode, _ in sent(session)] == [(-4, 100)]
@@ -142,7 +142,7 @@ def test_credentials_are_sent_first_on_every_connection_and_confirmed_once() -> 
     assert session.take_outcomes() == [SessionState.DISCONNECTED, SessionState.CONNECTED]
 
 
-def test_credentials_whose_answer_was_lost_are_answered_once() -> None:
+def test_adding_zookeeper_credentials_completes_once_even_if_the_first_response_was_lost() -> None:
     session = connected()
     added = requests.auth("digest", b"b:b")
     session.add_auth(added)
@@ -157,7 +157,7 @@ def test_credentials_whose_answer_was_lost_are_answered_once() -> None:
     assert "no credentials were sent" in session.last_failure
 
 
-def test_credentials_added_without_a_connection_wait_for_it() -> None:
+def test_zookeeper_credentials_added_without_a_connection_wait_for_the_connection() -> None:
     session = new_session()
     added = requests.auth("digest", b"b:b")
     session.add_auth(added)
@@ -166,7 +166,7 @@ def test_credentials_added_without_a_connection_wait_for_it() -> None:
     assert [xid for xid, _, _ in sent(session)] == [-4]
 
 
-def test_refused_credentials_end_the_session() -> None:
+def test_zookeeper_credentials_that_the_server_refuses_end_the_session() -> None:
     session = connected()
     waiting, added = requests.get("/a", False), requests.auth("digest", b"b:b")
     submitted(session, waiting)

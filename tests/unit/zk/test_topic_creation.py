@@ -21,7 +21,9 @@ async def room_with(*names: str) -> Room:
     return await Room.open(topics={name: [(1,)] for name in names})
 
 
-async def test_each_created_topic_gets_its_config_and_topic_znode(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_creating_topics_writes_the_config_znode_and_the_topic_znode_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(topic_creation, "MAX_TOPICS", 3)
     room = await room_with()
     names = [f"t{n}" for n in range(8)]
@@ -34,7 +36,7 @@ async def test_each_created_topic_gets_its_config_and_topic_znode(monkeypatch: p
     assert configs == {name: {"cleanup": "compact"} for name in names}
 
 
-async def test_only_a_topic_created_meanwhile_by_another_is_refused() -> None:
+async def test_creating_topics_refuses_only_a_topic_created_by_another_client_meanwhile() -> None:
     room = await room_with("t1")
     before = room.ensemble.nodes[znodes.topic_path("t1")].data
 
@@ -45,14 +47,14 @@ async def test_only_a_topic_created_meanwhile_by_another_is_refused() -> None:
     assert room.ensemble.nodes[znodes.topic_path("t1")].data == before
 
 
-async def test_topics_that_were_created_although_the_answer_was_lost_are_not_refused() -> None:
+async def test_creating_topics_succeeds_although_the_zookeeper_reply_was_lost() -> None:
     room = await room_with()
     assert await room.store.create_topics(topics("t0", "t1")) == {}
 
     assert await room.store.create_topics(topics("t0", "t1")) == {}
 
 
-async def test_a_config_left_by_an_earlier_topic_is_replaced() -> None:
+async def test_creating_a_topic_replaces_a_config_znode_left_by_an_earlier_topic() -> None:
     room = await room_with()
     await room.store.write_config("topics", "t0", {"left": "over"})
 
@@ -61,7 +63,7 @@ async def test_a_config_left_by_an_earlier_topic_is_replaced() -> None:
     assert await room.store.read_config("topics", "t0") == {"cleanup": "compact"}
 
 
-async def test_existing_topic_names_are_reported_with_one_read() -> None:
+async def test_existing_topic_names_are_read_from_zookeeper_with_one_request() -> None:
     room = await room_with("t1")
     await room.client.create(znodes.delete_topic_path("t2"), None)
 

@@ -51,7 +51,7 @@ class Troubled(Stage):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_writes_of_one_session_are_applied_in_order_under_faults(seed: int) -> None:
+def test_writes_of_a_zookeeper_session_are_applied_in_order_under_faults(seed: int) -> None:
     world = Troubled(seed, timeout_ms=15_000)
     lost_answers = 0
 
@@ -82,7 +82,7 @@ def test_writes_of_one_session_are_applied_in_order_under_faults(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_changed_znode_always_fires_its_watch_under_faults(seed: int) -> None:
+def test_a_changed_znode_always_fires_its_watch_even_under_faults(seed: int) -> None:
     """Read with a watch, wait for it, read again: the last value is always seen in the end."""
     world = Troubled(seed, timeout_ms=15_000)
     fired = asyncio.Event()
@@ -116,7 +116,7 @@ def test_a_changed_znode_always_fires_its_watch_under_faults(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_every_request_completes_even_if_the_session_expires(seed: int) -> None:
+def test_every_zookeeper_request_completes_even_if_the_session_expires(seed: int) -> None:
     world = Troubled(seed, timeout_ms=6_000)
     results: list[str] = []
 
@@ -146,7 +146,7 @@ def test_every_request_completes_even_if_the_session_expires(seed: int) -> None:
     assert "ok" not in results[results.index("expired") :] if "expired" in results else world.client.session_id
 
 
-def test_latency_is_reported_for_answered_requests_only() -> None:
+def test_latency_is_reported_only_for_answered_zookeeper_requests() -> None:
     async def main(stage: Stage) -> None:
         heard: list[float] = []
         client = stage.make_client()

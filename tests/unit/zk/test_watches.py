@@ -14,7 +14,7 @@ SPENT = {
 
 @pytest.mark.parametrize("event", EventType)
 @pytest.mark.parametrize("kind", WatchKind)
-def test_a_watch_event_removes_only_the_matching_watches_of_its_path(event: EventType, kind: WatchKind) -> None:
+def test_a_watch_event_removes_only_watches_of_its_path_and_event_type(event: EventType, kind: WatchKind) -> None:
     watches = Watches()
     watches.add(kind, "/a")
     watches.add(kind, "/a")
@@ -26,5 +26,5 @@ def test_a_watch_event_removes_only_the_matching_watches_of_its_path(event: Even
     assert len(watches) == (1 if kind in SPENT[event] else 2)
 
 
-def test_no_set_watches_packet_is_built_without_watches() -> None:
+def test_no_set_watches_request_is_built_without_watches() -> None:
     assert list(Watches().set_watches_bodies(5, 1000)) == []

@@ -25,7 +25,7 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
     return tuple(map(BrokerId, numbers))
 
 
-def test_znode_paths_are_those_of_kafka() -> None:
+def test_znode_paths_equal_those_of_kafka() -> None:
     assert znodes.state_path(TopicPartition("a", 3)) == "/brokers/topics/a/partitions/3/state"
     assert znodes.partition_path(A0) == znodes.partitions_path("a") + "/0"
     assert znodes.broker_path(0) == "/brokers/ids/0"
@@ -47,7 +47,7 @@ CONTROLLERS = {
 
 
 @pytest.mark.parametrize(("payload", "expected"), CONTROLLERS.values(), ids=CONTROLLERS)
-def test_a_controller_znode_gives_its_broker_id_and_a_malformed_one_gives_none(
+def test_the_broker_id_is_read_from_a_controller_znode_unless_malformed(
     payload: bytes | None, expected: tuple[int, bool] | None
 ) -> None:
     read = znodes.decode_controller(payload)
@@ -55,13 +55,13 @@ def test_a_controller_znode_gives_its_broker_id_and_a_malformed_one_gives_none(
     assert ((read.broker, read.is_kraft) if read else None) == expected
 
 
-def test_the_controller_znode_is_encoded_as_kafka_does() -> None:
+def test_the_controller_znode_is_encoded_as_by_kafka() -> None:
     assert znodes.encode_controller(BrokerId(4), 1700000000001) == (
         b'{"version":2,"brokerid":4,"timestamp":"1700000000001","kraftControllerEpoch":-1}'
     )
 
 
-def test_the_controller_epoch_is_a_bare_number() -> None:
+def test_the_controller_epoch_znode_contains_only_a_number() -> None:
     assert znodes.decode_controller_epoch(znodes.encode_controller_epoch(17)) == 17
     for payload in (b"", None, b"x", b"-1", b"2147483648", b"9" * 5_000):
         with pytest.raises(MalformedZnode, match="/controller_epoch"):
@@ -86,14 +86,14 @@ def test_a_topic_znode_written_by_kafka_is_decoded() -> None:
     assert written == {k: v for k, v in json.loads(payload).items() if k != "new"}
 
 
-def test_a_topic_znode_without_an_id_is_decoded() -> None:
+def test_a_topic_znode_without_a_topic_id_is_decoded() -> None:
     read = znodes.decode_topic("a", b'{"version":1,"partitions":{"0":[1,2]}}')
 
     assert (read.topic_id, read.partitions) == (None, {0: ReplicaAssignment(ids(1, 2))})
     assert b"topic_id" not in znodes.encode_topic(None, read.partitions)
 
 
-def test_missing_topic_znode_keys_get_defaults_and_a_zero_id_means_none() -> None:
+def test_missing_keys_of_a_topic_znode_get_default_values() -> None:
     assert znodes.decode_topic("a", b"{}") == (None, {}, 0, 0)
     assert znodes.decode_topic("a", b'{"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"}').topic_id is None
 
@@ -120,7 +120,7 @@ def test_a_malformed_topic_znode_is_refused_with_its_path(payload: bytes | None)
 # ---- states
 
 
-def test_equal_states_are_one_object_unless_their_versions_differ() -> None:
+def test_decoding_equal_partition_states_returns_the_same_object_to_save_memory() -> None:
     payload = znodes.encode_state(LeaderAndIsr(BrokerId(1), 4, (BrokerId(1), BrokerId(2)), 7))
     first, again = (znodes.decode_state(p, bytes(bytearray(payload)), 3) for p in (A0, TopicPartition("b", 1)))
 
@@ -153,7 +153,7 @@ states = st.builds(
 
 
 @given(states)
-def test_any_encoded_partition_state_is_json_and_decodes_to_itself(state: LeaderAndIsr) -> None:
+def test_any_encoded_partition_state_is_valid_json_and_decodes_to_itself(state: LeaderAndIsr) -> None:
     payload = znodes.encode_state(state)
 
     assert znodes.decode_state(A0, payload, 3) == state
@@ -174,7 +174,7 @@ BAD_STATES = [
 
 
 @pytest.mark.parametrize("payload", BAD_STATES)
-def test_a_malformed_state_znode_is_refused_with_its_path(payload: bytes | None) -> None:
+def test_a_malformed_partition_state_znode_is_refused_with_its_path(payload: bytes | None) -> None:
     with pytest.raises(MalformedZnode, match="/brokers/topics/a/partitions/0/state"):
         znodes.decode_state(A0, payload, 0)
 
@@ -187,7 +187,7 @@ TWO = (
 )
 
 
-def test_a_broker_registration_is_encoded_as_kafka_does() -> None:
+def test_a_broker_registration_is_encoded_as_by_kafka() -> None:
     payload = (
         b'{"features":{},"listener_security_protocol_map":{"INTERNAL":"PLAINTEXT","CLIENTS":"SSL"},'
         b'"endpoints":["INTERNAL://b7.example:19092","CLIENTS://[::1]:9093"],'
@@ -200,14 +200,14 @@ def test_a_broker_registration_is_encoded_as_kafka_does() -> None:
     assert encode_registration(read.broker, 1700000000123) == payload
 
 
-def test_a_registration_without_a_plaintext_listener_has_no_host_and_port() -> None:
+def test_a_broker_registration_without_a_plaintext_listener_has_no_host_and_port() -> None:
     content = json.loads(encode_registration(Broker(BrokerId(7), TWO[1:]), 0))
 
     assert (content["host"], content["port"], "rack" in content) == (None, -1, False)
 
 
 @pytest.mark.parametrize("version", [2, 4, 5])
-def test_older_registration_versions_omit_newer_keys(version: int) -> None:
+def test_older_versions_of_a_broker_registration_omit_newer_keys(version: int) -> None:
     content = json.loads(encode_registration(Broker(BrokerId(7), TWO[:1], "r"), 0, version=version))
 
     assert ("features" in content) == (version >= 5)
@@ -238,7 +238,7 @@ def test_broker_registrations_of_old_versions_are_decoded(
     assert decode_registration(BrokerId(1), json.dumps(content).encode(), 1).broker.endpoints == endpoints
 
 
-def test_broker_features_in_a_registration_are_decoded() -> None:
+def test_features_in_a_broker_registration_are_decoded() -> None:
     content = {"version": 5, "jmx_port": 1, "endpoints": [], "features": {"f": {"min_version": 1, "max_version": 3}}}
 
     assert decode_registration(BrokerId(1), json.dumps(content).encode(), 1).features == {"f": FeatureRange(1, 3)}
@@ -261,7 +261,7 @@ BAD_REGISTRATIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("content", BAD_REGISTRATIONS.values(), ids=BAD_REGISTRATIONS)
-def test_a_malformed_registration_is_refused_with_its_path(content: dict[str, Any]) -> None:
+def test_a_malformed_broker_registration_is_refused_with_its_path(content: dict[str, Any]) -> None:
     with pytest.raises(MalformedZnode, match="/brokers/ids/1"):
         decode_registration(BrokerId(1), json.dumps(content).encode(), 1)
 
@@ -269,7 +269,7 @@ def test_a_malformed_registration_is_refused_with_its_path(content: dict[str, An
 # ---- what operators and tools write
 
 
-def test_a_reassignment_znode_with_unknown_keys_is_refused() -> None:
+def test_a_reassign_partitions_znode_with_unknown_keys_is_refused() -> None:
     payload = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2,3]}]}'
     t0 = TopicPartition("t", 0)
 
@@ -286,18 +286,18 @@ BEYOND_THE_WIRE = [
 
 
 @pytest.mark.parametrize("payload", BEYOND_THE_WIRE)
-def test_znode_numbers_beyond_the_wire_protocols_range_are_malformed(payload: bytes) -> None:
+def test_numbers_in_znodes_beyond_the_wire_protocols_range_are_refused_as_malformed(payload: bytes) -> None:
     with pytest.raises(MalformedZnode, match="2147483647"):
         admin.decode_reassignment(payload)
 
 
-def test_broker_ids_are_read_as_kafka_writes_them() -> None:
+def test_broker_ids_in_znodes_are_read_as_kafka_writes_them() -> None:
     children = ["0", "7", "2147483647", "2147483648", "07", "-1", "\u00b2", "\u0663", "x", "", "9" * 5_000]
 
     assert [b for b in map(znodes.broker_id_of, children) if b is not None] == [0, 7, 2147483647]
 
 
-def test_partition_list_znodes_decode_to_what_was_encoded() -> None:
+def test_encoded_znodes_that_list_partitions_decode_to_the_same_partitions() -> None:
     payload = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
     listed = [TopicPartition("t", 0)]
 
@@ -307,14 +307,14 @@ def test_partition_list_znodes_decode_to_what_was_encoded() -> None:
         admin.decode_isr_change("c", b"{}")
 
 
-def test_log_dir_event_znodes_decode_to_their_broker() -> None:
+def test_log_dir_event_notification_znodes_decode_to_their_broker_id() -> None:
     payload = b'{"version":1,"broker":7,"event":1}'
 
     assert admin.encode_log_dir_event(BrokerId(7)) == payload
     assert admin.decode_log_dir_event("e", payload) == 7
 
 
-def test_config_values_must_be_strings_and_the_config_may_be_missing() -> None:
+def test_a_config_znode_must_have_string_values_and_may_lack_the_config_key() -> None:
     payload = b'{"version":1,"config":{"retention.ms":"1000"}}'
 
     assert admin.encode_config({"retention.ms": "1000"}) == payload
@@ -336,7 +336,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("payload", "entity"), CHANGES.items())
-def test_config_change_znodes_decode_to_their_entity(payload: bytes, entity: str | None) -> None:
+def test_config_change_notification_znodes_decode_to_their_entity(payload: bytes, entity: str | None) -> None:
     if entity is not None:
         assert admin.decode_config_change("c", payload) == entity
         return
@@ -344,18 +344,18 @@ def test_config_change_znodes_decode_to_their_entity(payload: bytes, entity: str
         admin.decode_config_change("c", payload)
 
 
-def test_a_config_change_notification_has_the_entity_path() -> None:
+def test_a_config_change_notification_znode_has_the_path_of_its_entity() -> None:
     assert admin.encode_config_change("topics/t") == b'{"version":2,"entity_path":"topics/t"}'
 
 
-def test_the_cluster_id_znode_has_the_id_as_text_and_a_string_version() -> None:
+def test_the_cluster_id_znode_holds_the_id_and_a_version_written_as_string() -> None:
     payload = b'{"version":"1","id":"kJ8m0Y3mQ5q0k3h3yQmD1A"}'
 
     assert admin.encode_cluster_id("kJ8m0Y3mQ5q0k3h3yQmD1A") == payload
     assert admin.decode_cluster_id(payload) == "kJ8m0Y3mQ5q0k3h3yQmD1A"
 
 
-def test_the_feature_znode_of_both_versions_is_decoded() -> None:
+def test_the_feature_znode_is_decoded_in_payload_versions_1_and_2() -> None:
     new = b'{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}'
     old = b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":3}}}'
 
@@ -372,7 +372,7 @@ def test_the_feature_znode_of_both_versions_is_decoded() -> None:
             admin.decode_features(bad)
 
 
-def test_producer_id_block_znodes_decode_to_what_was_encoded() -> None:
+def test_an_encoded_producer_id_block_znode_decodes_to_the_same_block() -> None:
     payload = b'{"version":1,"broker":4,"block_start":"3000","block_end":"3999"}'
     block = admin.ProducerIdBlock(BrokerId(4), 3000, 3999)
 
@@ -384,7 +384,7 @@ def test_producer_id_block_znodes_decode_to_what_was_encoded() -> None:
             admin.decode_producer_id_block(payload.replace(b"3000", no_id))
 
 
-def test_a_new_topic_id_survives_encoding_and_decoding() -> None:
+def test_a_new_topic_id_is_unchanged_after_encoding_and_decoding() -> None:
     topic_id = uuid.UUID(int=2**100 + 5)
 
     assert znodes.decode_topic("a", znodes.encode_topic(topic_id, {})).topic_id == topic_id

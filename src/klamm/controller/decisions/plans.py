@@ -1,9 +1,10 @@
 """What decisions return: the partition states to write, those that stay, and what is refused with the reason.
 
-The removal of a broker from ISRs is such a decision. Source: ReplicaStateMachine.doRemoveReplicasFromIsr (3.9).
+The removal of a broker from ISRs is such a decision. Source: ReplicaStateMachine.doRemoveReplicasFromIsr (3.9). Kafka
+does not have `plan_unnoticed_restarts` (docs/decisions/0016-restarts-without-a-controller.md).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,4 +61,30 @@ def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr],
                 others = tuple(b for b in now.isr if b != broker)
                 left[now.isr] = now.isr if len(now.isr) == 1 else shared_ids(others)
             plan.writes[p] = now.with_leader(leader, left[now.isr], controller_epoch)
+    return plan
+
+
+def plan_unnoticed_restarts(
+    restarted: Mapping[Partition, tuple[BrokerId, ...]],
+    stored: Mapping[Partition, LeaderAndIsr],
+    live: Collection[BrokerId],
+    controller_epoch: int,
+) -> StatePlan:
+    """Remove `restarted` members from each ISR in which a live member stays; where one led, there is no leader then.
+
+    Where all live members restarted nobody is removed, but a leader that restarted leads no longer in its old epoch.
+    """
+    plan = StatePlan()
+    for p, now in stored.items():
+        if now.controller_epoch > controller_epoch:
+            plan.refused[p] = f"a newer controller (epoch {now.controller_epoch}) wrote the state znode"
+            continue
+        gone = restarted[p]
+        staying = tuple(b for b in now.isr if b not in gone)
+        isr = shared_ids(staying) if any(b in live for b in staying) else now.isr
+        leader = NO_BROKER if now.leader in gone else now.leader
+        if (leader, isr) == (now.leader, now.isr):
+            plan.unchanged[p] = now
+        else:
+            plan.writes[p] = now.with_leader(leader, isr, controller_epoch)
     return plan

@@ -4,6 +4,7 @@ Source: KafkaController.onControllerFailover, initializeControllerContext (3.9).
 """
 
 from klamm.controller.context import Partition
+from klamm.controller.decisions.plans import StatePlan, plan_unnoticed_restarts
 from klamm.controller.events import ResumeAfterFailure
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
 from klamm.controller.handlers.cluster_services import begin_expiring_tokens, set_up_features
@@ -18,11 +19,12 @@ from klamm.controller.handlers.pending_deletions import (
 from klamm.controller.handlers.reassignment import advance_reassignments
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
+from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.handlers.topic_deletion import queue_deletions, resume_deletions
 from klamm.controller.handlers.topics import load_topics
 from klamm.controller.loading import put_states
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.controller.steps import READ_PARTITIONS, gather_limited
+from klamm.controller.steps import READ_PARTITIONS, WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.zk.fenced import chunks
@@ -48,6 +50,7 @@ async def on_controller_failover(term: TermContext) -> None:
     term.batch.add_metadata(term.context.registered, ())
     await term.send_requests()
     await send_pending_deletions(term, list(term.context.registered))
+    await _replace_restarted_members(term)
     await _start_replicas(term)
     await _start_partitions(term)
     await trigger_online(term)
@@ -110,6 +113,46 @@ async def _read_states(term: TermContext, partitions: list[Partition]) -> None:
     for p in read.unreadable:
         term.context.forget_leadership(p)
     term.refuse("state", {p: why for p, why in read.unreadable.items() if p not in read.missing})
+
+
+async def _replace_restarted_members(term: TermContext) -> None:
+    """Remove brokers from ISRs that restarted while there was no controller, before they are told that they lead.
+
+    They may have lost records in a power loss. Without a new leader epoch, a leader would write others in their place,
+    and followers would not notice.
+    """
+    if not term.settings.replaces_restarted_replicas:
+        return
+    restarted = await _members_restarted_unnoticed(term)
+
+    async def plan(stored: States) -> StatePlan:
+        """Return the stored states without restarted members, to write."""
+        return plan_unnoticed_restarts(restarted, stored, term.context.live, term.context.epoch)
+
+    def apply(_: StatePlan, written: States) -> None:
+        """Put the written states into the controller's memory."""
+        term.apply_restarts(restarted, written)
+
+    await gather_limited(
+        change_known_states(term, "restart", chunk, plan, apply) for chunk in chunks(restarted, WRITE_PARTITIONS)
+    )
+
+
+async def _members_restarted_unnoticed(term: TermContext) -> dict[Partition, tuple[BrokerId, ...]]:
+    """By partition, the ISR members that registered after its state was written.
+
+    A partition with one replica has none, because nobody else has its records; one that is to be deleted needs none.
+    """
+    context = term.context
+    restarted: dict[Partition, tuple[BrokerId, ...]] = {}
+    for broker, known in context.registered.items():
+        async for chunk in term.slices.over(list(context.replicas_on(broker))):
+            for p in chunk:
+                if known.epoch <= p.written_at or p.leadership is None or broker not in p.leadership.isr:
+                    continue
+                if len(p.replicas) > 1 and not context.is_to_be_deleted(p):
+                    restarted[p] = (*restarted.get(p, ()), broker)
+    return restarted
 
 
 async def _start_replicas(term: TermContext) -> None:

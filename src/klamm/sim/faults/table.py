@@ -1,7 +1,7 @@
 """The table of all faults: number in the catalogue of docs/simulation.md, name by which a seed chooses it, function."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm.sim.actions import ClusterUnderTest, Draw, ScheduledCluster, restart
 from klamm.sim.faults import control_requests, ensemble, garbage, links, processes, sessions, writes
@@ -15,7 +15,8 @@ class FaultRow(NamedTuple):
     number: int
     """In the catalogue: docs/simulation.md says which rows there are."""
     name: str
-    apply: Fault
+    apply: Callable[[Any, Draw], None]
+    """It takes the cluster of its tier."""
     sign: str
     """What the story says where it took effect."""
 

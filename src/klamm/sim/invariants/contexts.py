@@ -41,8 +41,12 @@ def read_from_scratch(tree: Tree, context: ControllerContext, since: int) -> Con
             known = context.partition(name, number)
             partition = scratch.add_partition(added, number, assignment)
             state = _state(tree, partition.key, known.leadership if known else None, since)
+            partition.written_at = known.written_at if known else 0
             if state is not None:
                 scratch.put_leadership(partition, state)
+                node = tree.get(znodes.state_path(partition.key))
+                if node is not None and node.mzxid <= since:
+                    partition.written_at = node.mzxid
     return scratch
 
 
@@ -52,7 +56,7 @@ def describe(context: ControllerContext) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value with names instead of topics and partitions; empty dicts in a dict are left out."""
+    """Return the value with names instead of Topic and Partition objects, and without empty dicts in dicts."""
     match value:
         case Partition():
             return str(value)
@@ -66,7 +70,7 @@ def _plain(value: Any) -> Any:
 
 
 def _of_partition(p: Partition) -> tuple[Any, ...]:
-    """The fields of a partition."""
+    """Return the values of all fields of the partition, to be compared."""
     return tuple(getattr(p, f.name) for f in fields(p))
 
 
@@ -114,7 +118,7 @@ def _state(tree: Tree, p: TopicPartition, known: LeaderAndIsr | None, since: int
 
 
 def _difference(value: Any, expected: Any) -> str:
-    """Two values in words: of two dicts only what differs."""
+    """Return the text for two different values; of two dicts it has only the keys that differ."""
     if isinstance(value, dict) and isinstance(expected, dict):
         keys = [k for k in {**value, **expected} if value.get(k) != expected.get(k)]
         value, expected = {k: value.get(k) for k in keys}, {k: expected.get(k) for k in keys}

@@ -3,5 +3,5 @@
 from klamm.sim.faults.table import FAULT_ROWS, FAULTS
 
 
-def test_fault_and_verb_names_are_unique() -> None:
+def test_names_of_simulated_faults_and_workload_actions_are_unique() -> None:
     assert len(FAULTS) == len(FAULT_ROWS)

@@ -32,7 +32,7 @@ async def ends_within(seconds: float, client: ZooKeeper, path: str) -> bool:
     return True
 
 
-def test_ensemble_with_one_server_stopped_still_serves_writes() -> None:
+def test_a_simulated_ensemble_with_a_stopped_server_still_serves_writes() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/e", b"", ephemeral=True)
@@ -46,7 +46,7 @@ def test_ensemble_with_one_server_stopped_still_serves_writes() -> None:
     three().run(story)
 
 
-def test_leader_stop_disconnects_all_clients_until_another_is_elected() -> None:
+def test_stopping_the_simulated_ensembles_leader_disconnects_all_clients_until_an_election() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a", "zk-2:2181")
         lost = []
@@ -61,7 +61,7 @@ def test_leader_stop_disconnects_all_clients_until_another_is_elected() -> None:
     three().run(story)
 
 
-def test_sessions_do_not_expire_without_a_leader_and_restart_their_timeout_after_election() -> None:
+def test_simulated_zookeeper_sessions_do_not_expire_without_a_leader() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a", timeout_ms=3_000)
         await client.create("/e", b"", ephemeral=True)
@@ -79,7 +79,7 @@ def test_sessions_do_not_expire_without_a_leader_and_restart_their_timeout_after
     three().run(story)
 
 
-def test_sessions_survive_a_restart_of_the_whole_ensemble() -> None:
+def test_simulated_zookeeper_sessions_survive_a_restart_of_the_whole_ensemble() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/e", b"1", ephemeral=True)
@@ -98,7 +98,7 @@ def test_sessions_survive_a_restart_of_the_whole_ensemble() -> None:
     three().run(story)
 
 
-def test_server_cut_off_from_the_quorum_serves_stale_reads_then_drops_clients() -> None:
+def test_a_simulated_server_without_quorum_serves_stale_reads_and_then_drops_clients() -> None:
     async def story(model: ModelZooKeeper) -> None:
         far, near = await model.client("a", "zk-3:2181"), await model.client("b", "zk-1:2181")
         model.servers[2].cut_off()
@@ -117,7 +117,7 @@ def test_server_cut_off_from_the_quorum_serves_stale_reads_then_drops_clients() 
     three().run(story)
 
 
-def test_writes_wait_while_the_leader_is_cut_off_until_another_is_elected() -> None:
+def test_writes_to_a_simulated_ensemble_with_a_cut_off_leader_wait_for_an_election() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a", "zk-2:2181")
         model.servers[0].cut_off()
@@ -129,7 +129,7 @@ def test_writes_wait_while_the_leader_is_cut_off_until_another_is_elected() -> N
     three().run(story)
 
 
-def test_former_connection_of_a_moved_session_may_read_and_is_dropped_on_write() -> None:
+def test_the_former_connection_of_a_moved_session_may_read_and_is_dropped_on_write() -> None:
     """Two connections of one session: as after a partition, with a client that has two lives."""
 
     async def story(model: ModelZooKeeper) -> None:
@@ -148,7 +148,7 @@ def test_former_connection_of_a_moved_session_may_read_and_is_dropped_on_write()
     three().run(story)
 
 
-def test_injected_delay_keeps_an_ephemeral_after_its_session() -> None:
+def test_an_injected_delay_keeps_an_ephemeral_znode_after_its_session() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         await client.create("/e", b"", ephemeral=True)
@@ -162,7 +162,7 @@ def test_injected_delay_keeps_an_ephemeral_after_its_session() -> None:
     three().run(story)
 
 
-def test_session_whose_connect_response_is_lost_exists_on_the_server() -> None:
+def test_a_simulated_session_whose_connect_response_is_lost_exists_on_the_server() -> None:
     async def story(model: ModelZooKeeper) -> None:
         unlearned: list[int] = []
 
@@ -181,7 +181,7 @@ def test_session_whose_connect_response_is_lost_exists_on_the_server() -> None:
     three().run(story)
 
 
-def test_client_of_a_session_that_ended_during_a_server_outage_gets_session_expired() -> None:
+def test_a_client_whose_session_ended_during_a_server_outage_gets_session_expired() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         for server in model.servers:

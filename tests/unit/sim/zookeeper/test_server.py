@@ -24,7 +24,7 @@ def heard_by(client: ZooKeeper) -> list[str]:
     return heard
 
 
-def test_model_server_checks_znode_versions_and_returns_zookeeper_errors() -> None:
+def test_the_zookeeper_model_checks_znode_versions_and_returns_zookeepers_errors() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         path, stat = await client.create("/a", b"1")
@@ -50,7 +50,7 @@ def test_model_server_checks_znode_versions_and_returns_zookeeper_errors() -> No
     ModelZooKeeper().run(story)
 
 
-def test_a_refused_multi_changes_nothing() -> None:
+def test_a_refused_multi_in_the_zookeeper_model_changes_nothing() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/a", b"1")
@@ -68,7 +68,7 @@ def test_a_refused_multi_changes_nothing() -> None:
     ModelZooKeeper().run(story)
 
 
-def test_multi_read_returns_a_result_for_each_path() -> None:
+def test_a_multi_read_of_the_zookeeper_model_returns_a_result_for_each_path() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/a", b"1")
@@ -80,7 +80,7 @@ def test_multi_read_returns_a_result_for_each_path() -> None:
     ModelZooKeeper().run(story)
 
 
-def test_watches_fire_once_and_before_the_answer_that_shows_the_change() -> None:
+def test_watches_of_the_zookeeper_model_fire_once_and_before_a_response_with_the_change() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         heard = heard_by(client)
@@ -97,7 +97,7 @@ def test_watches_fire_once_and_before_the_answer_that_shows_the_change() -> None
     ModelZooKeeper().run(story)
 
 
-def test_session_of_a_silent_client_expires_and_its_ephemerals_are_deleted() -> None:
+def test_a_silent_clients_session_in_the_zookeeper_model_expires_with_its_ephemerals() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         heard = heard_by(other)
@@ -115,7 +115,7 @@ def test_session_of_a_silent_client_expires_and_its_ephemerals_are_deleted() -> 
     ModelZooKeeper().run(story)
 
 
-def test_pings_keep_a_session_alive() -> None:
+def test_pings_keep_a_session_of_the_zookeeper_model_alive() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/e", b"", ephemeral=True)
@@ -125,7 +125,7 @@ def test_pings_keep_a_session_alive() -> None:
     ModelZooKeeper().run(story)
 
 
-def test_a_subtree_watch_lasts_until_its_connection_is_lost() -> None:
+def test_a_recursive_watch_of_the_zookeeper_model_lasts_until_its_connection_is_lost() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         heard = heard_by(client)
@@ -149,7 +149,7 @@ def test_a_subtree_watch_lasts_until_its_connection_is_lost() -> None:
     ModelZooKeeper().run(story)
 
 
-def test_watches_are_restored_after_reconnection_and_miss_no_change() -> None:
+def test_watches_of_the_zookeeper_model_restored_after_reconnection_miss_no_change() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         heard = heard_by(client)
@@ -174,7 +174,9 @@ def test_watches_are_restored_after_reconnection_and_miss_no_change() -> None:
 
 
 @pytest.mark.parametrize(("loss", "outcome"), [(InjectedFailure.BEFORE, "created"), (InjectedFailure.AFTER, "exists")])
-def test_connection_lost_before_or_after_a_write_leaves_it_undone_or_done(loss: InjectedFailure, outcome: str) -> None:
+def test_a_connection_lost_before_or_after_a_model_write_leaves_the_write_undone_or_done(
+    loss: InjectedFailure, outcome: str
+) -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         faults = [loss]
@@ -189,7 +191,7 @@ def test_connection_lost_before_or_after_a_write_leaves_it_undone_or_done(loss: 
     ModelZooKeeper().run(story)
 
 
-def test_lagging_server_serves_stale_reads_until_sync() -> None:
+def test_a_lagging_server_of_the_zookeeper_model_serves_stale_reads_until_sync() -> None:
     async def story(model: ModelZooKeeper) -> None:
         near, far = await model.client("a", "zk-1:2181"), await model.client("b", "zk-2:2181")
         model.servers[1].lag_s = lambda: 2.0
@@ -204,7 +206,7 @@ def test_lagging_server_serves_stale_reads_until_sync() -> None:
     ModelZooKeeper(servers=2).run(story)
 
 
-def test_write_made_just_before_its_client_dies_reaches_a_lagging_server() -> None:
+def test_a_write_made_just_before_its_client_dies_reaches_a_lagging_model_server() -> None:
     async def story(model: ModelZooKeeper) -> None:
         reader = await model.client("reader", "zk-1:2181")
         model.servers[0].lag_s = lambda: 1.0
@@ -222,7 +224,7 @@ def test_write_made_just_before_its_client_dies_reaches_a_lagging_server() -> No
     ModelZooKeeper().run(story)
 
 
-def test_session_moves_only_to_a_server_that_has_seen_its_last_zxid() -> None:
+def test_a_session_moves_only_to_a_model_server_that_has_seen_its_last_zxid() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
         await client.create("/e", b"", ephemeral=True)
@@ -238,7 +240,7 @@ def test_session_moves_only_to_a_server_that_has_seen_its_last_zxid() -> None:
     ModelZooKeeper(servers=2).run(story)
 
 
-def test_late_connect_attempt_does_not_move_watches_off_the_current_connection() -> None:
+def test_a_late_connect_attempt_does_not_move_watches_from_the_current_connection() -> None:
     """The session counts as moved to a connection that its client gave up; the client reads on where it is."""
 
     class GivenUp:
@@ -259,7 +261,7 @@ def test_late_connect_attempt_does_not_move_watches_off_the_current_connection()
     ModelZooKeeper(servers=3, seed=2).run(story)
 
 
-def test_model_server_enforces_acls() -> None:
+def test_the_zookeeper_model_enforces_acls() -> None:
     async def story(model: ModelZooKeeper) -> None:
         owner, other = await model.client("a"), await model.client("b")
         with pytest.raises(InvalidAcl):

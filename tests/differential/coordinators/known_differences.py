@@ -1,0 +1,60 @@
+"""Differences of answers that are not klamm's faults, each with its reason; any other fails.
+
+A rule gets the lines before, and the two lines that differ. What it explains is compared further on.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+_NEW_GROUP: Final = re.compile(r"\{group_id=\w+ protocol_type= group_state=(?:Empty)? group_type=(?:classic)?\}(?:, )?")
+_NO_GROUP: Final = "{error_code=GROUP_ID_NOT_FOUND throttle_time_ms=0 topics=[]}"
+"""The response to OffsetDelete."""
+_REFUSED_COMMIT: Final = re.compile(r"error_code=(?!NONE|UNKNOWN_TOPIC_OR_PARTITION)")
+
+
+def _start_of_an_empty_transaction(before: Sequence[str], ours: str, theirs: str) -> bool:
+    pattern = r"transaction_state=Empty (transaction_timeout_ms=\d+) transaction_start_time_ms=T"
+    return ours == re.sub(pattern, r"transaction_state=Empty \1 transaction_start_time_ms=-1", theirs)
+
+
+def _group_of_a_refused_commit(before: Sequence[str], ours: str, theirs: str) -> bool:
+    refused = any(" txn_commit " in step and _REFUSED_COMMIT.search(answer) for step, answer in _pairs(before))
+    if not refused:
+        return False
+    if (ours.strip(), theirs.strip()) == ("= Dead", "= Empty"):
+        return True
+    return _without_new_groups(ours) == _without_new_groups(theirs) or _NO_GROUP in ours
+
+
+def _without_new_groups(line: str) -> str:
+    """The answer as if groups that never had a member did not exist."""
+    line = re.sub(r"(group_id=[gh]) group_state=Empty protocol_type= ", r"\1 group_state=Dead protocol_type= ", line)
+    line = _NEW_GROUP.sub("", line).replace(", ]", "]")
+    if " results=" in line:  # of DeleteGroups
+        line = re.sub(r"(group_id=[gh]) error_code=NONE", r"\1 error_code=GROUP_ID_NOT_FOUND", line)
+    return line
+
+
+def _pairs(lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Each step with each answer in it."""
+    found, step = [], ""
+    for line in lines:
+        if line.startswith(" "):
+            found.append((step, line))
+        else:
+            step = line
+    return found
+
+
+RULES: Final[dict[str, Callable[[Sequence[str], str, str], bool]]] = {
+    "DescribeTransactions tells the start of the transaction before, until the coordinator moves, "
+    "while the producer has begun none; klamm tells none": _start_of_an_empty_transaction,
+    "A TxnOffsetCommit that is refused leaves an empty group behind, until the next look for expired offsets; "
+    "klamm makes none": _group_of_a_refused_commit,
+}
+
+
+def explain(before: Sequence[str], ours: str, theirs: str) -> str | None:
+    """Why the lines differ; None where no rule knows. `before` are Kafka's lines."""
+    return next((reason for reason, holds in RULES.items() if holds(before, ours, theirs)), None)

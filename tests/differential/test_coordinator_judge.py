@@ -1,0 +1,95 @@
+"""The recorded part of what `make judge-groups` compares, and the rules by which it compares."""
+
+from pathlib import Path
+
+import pytest
+from tests.differential.coordinators import recordings
+from tests.differential.coordinators.comparison import compare
+from tests.differential.coordinators.generator import draw
+from tests.differential.coordinators.grounds import KLAMM, ground
+from tests.differential.coordinators.judge import QUIET_S, SLOWER_S, Stage
+from tests.differential.coordinators.names import Names, Place
+from tests.differential.coordinators.script import from_json, to_json
+
+from klamm.wire.messages import JoinGroupResponse, JoinGroupResponseMember
+
+PLACE = Place(7, 10, {"g": "0g-3", "x": "0x-1"})
+ID = "m1-{}6b1cf7e-8a1f-4b6c-9d7e-0123456789ab"
+
+
+async def test_klamms_coordinators_answer_recorded_scripts_like_apache_kafkas(tmp_path: Path) -> None:
+    recorded = {each.script.seed: each for each in recordings.read()}
+    scripts = [each.script for each in recorded.values()]
+    async with ground(KLAMM, tmp_path, 0, 2 * len(scripts)) as running:
+        stage = Stage(running, QUIET_S, lambda text: None)
+        played = await stage.play(scripts)
+        differing = [s for s in scripts if compare(played[s.seed], recorded[s.seed].lines).difference]
+        again = await stage.play(
+            differing, QUIET_S + SLOWER_S
+        )  # on a loaded machine an answer may come a step too late
+
+    found = {seed: compare(lines, recorded[seed].lines).difference for seed, lines in again.items()}
+    assert {seed: text for seed, text in found.items() if text} == {}
+    assert len(scripts) >= 30
+
+
+def test_the_coordinator_comparison_reports_a_differing_response() -> None:
+    script, lines = next(each for each in recordings.read() if any("error_code=NONE" in line for line in each.lines))
+    number = next(n for n, line in enumerate(lines) if "error_code=NONE" in line)
+    wrong = [*lines[:number], lines[number].replace("NONE", "UNKNOWN_MEMBER_ID", 1), *lines[number + 1 :]]
+
+    assert compare(lines, lines).difference is None
+    assert "UNKNOWN_MEMBER_ID" in str(compare(wrong, lines).difference)
+    assert compare(lines[:-1], lines).difference is not None
+    assert script.steps
+
+
+def test_a_generated_coordinator_script_depends_only_on_its_seed_and_survives_json_encoding() -> None:
+    script = draw(5)
+
+    assert draw(5) == script != draw(6)
+    assert [str(step) for step in from_json(to_json(script)).steps] == [str(step) for step in script.steps]
+
+
+def test_generated_ids_in_coordinator_responses_are_replaced_by_names_equal_in_every_run() -> None:
+    def described(first: str, second: str) -> str:
+        members = [JoinGroupResponseMember(member_id, None, b"\1") for member_id in (first, second)]
+        return Names(PLACE).describe(
+            JoinGroupResponse(generation_id=3, leader=first, member_id=second, members=members)
+        )
+
+    assert described(ID.format("a"), ID.format("b")) == described(ID.format("c"), ID.format("d"))
+    assert described(ID.format("a"), ID.format("a")) != described(ID.format("a"), ID.format("b"))
+    names = Names(PLACE)
+    assert [names.producer(i) for i in (-1, 4000, 7, 4000)] == ["-1", "P1", "P2", "P1"]
+    assert (names.partition("data", 11), names.partition("__consumer_offsets", 7)) == (
+        "data-1",
+        "__consumer_offsets-slot",
+    )
+    assert (names.text("0g-3"), names.member("stranger")) == ("g", "'stranger'")
+
+
+EMPTY = "    7> {{transactional_id=x transaction_state=Empty transaction_timeout_ms=5 transaction_start_time_ms={}}}"
+REFUSED = ("1: p1 txn_commit v=0", "    1> {topics=[{partitions=[{error_code=INVALID_PRODUCER_ID_MAPPING}]}]}")
+GROUP = "    2> {{groups=[{{error_code=NONE group_id=g group_state={} protocol_type= members=[]}}]}}"
+
+
+@pytest.mark.parametrize(
+    ("before", "ours", "theirs", "is_known"),
+    [
+        ((), EMPTY.format("-1"), EMPTY.format("T"), True),
+        ((), EMPTY.format("T"), EMPTY.format("-1"), False),
+        (REFUSED, GROUP.format("Dead"), GROUP.format("Empty"), True),
+        (REFUSED, GROUP.format("Dead"), GROUP.format("Stable"), False),
+        (REFUSED[:1], GROUP.format("Dead"), GROUP.format("Empty"), False),
+        (REFUSED, "    = Dead", "    = Empty", True),
+        (REFUSED, "    = Empty", "    = Dead", False),
+    ],
+)
+def test_the_coordinator_comparison_accepts_only_listed_differences_from_apache_kafka(
+    before: tuple[str, ...], ours: str, theirs: str, is_known: bool
+) -> None:
+    found = compare([*before, ours], [*before, theirs])
+
+    assert (found.difference is None) is is_known
+    assert sum(found.known.values()) == is_known

@@ -1,0 +1,120 @@
+"""Brokers that restart while there is no controller: the next one treats them as restarted, by their registration."""
+
+import pytest
+from tests.support.controller_room import Room
+
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.states import PartitionState
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk import znodes
+from klamm.zk.operations import Create
+
+B1, B2 = BrokerId(1), BrokerId(2)
+
+
+async def restart(room: Room, *brokers: int) -> None:
+    """The brokers come back with new registrations before any controller sees that they were away."""
+    for number in brokers:
+        room.kill(number)
+        await room.register(number)
+
+
+async def take_over(room: Room) -> list[str]:
+    """Begin another term; returns the requests of its failover."""
+    room.channels.take()
+    await room.become_controller()
+    return room.channels.take()
+
+
+async def test_leader_that_restarted_without_a_controller_is_replaced_before_it_leads_again() -> None:
+    """It may have lost records in a power loss that the others have."""
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    await restart(room, 1)
+
+    requests = await take_over(room)
+
+    assert room.now("a-0") == "2 / [2,3] / 2 / 2"
+    assert room.partition("a-0").state is PartitionState.ONLINE
+    assert not [r for r in requests if "a-0=1/" in r], "nobody hears of the old leader"
+
+
+async def test_follower_that_restarted_without_a_controller_leaves_the_isr() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    await restart(room, 2)
+
+    await take_over(room)
+
+    assert room.now("a-0") == "1 / [1,3] / 1 / 1"
+
+
+async def test_leader_epoch_rises_and_the_isr_stays_where_every_live_member_restarted() -> None:
+    room = await Room.open(topics={"a": [(1, 2)], "b": [(2, 3)]})
+    await restart(room, 1, 2, 3)
+
+    await take_over(room)
+
+    assert room.now("a-0") == "1 / [1,2] / 2 / 2"
+    assert room.now("b-0") == "2 / [2,3] / 2 / 2"
+
+
+async def test_restarted_member_stays_in_the_isr_where_the_others_are_dead() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    await restart(room, 2)
+    room.kill(1)
+
+    await take_over(room)
+
+    assert room.now("a-0") == "2 / [2] / 2 / 2"
+
+
+async def test_state_written_after_the_restart_stays_as_it_is() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    await restart(room, 1, 2)
+    room.write_state("a-0", LeaderAndIsr(B1, 7, (B1, B2), 1))
+
+    await take_over(room)
+
+    assert room.now("a-0") == "1 / [1,2] / 7 / 1"
+
+
+async def test_partition_with_one_replica_keeps_its_leader_epoch_when_its_broker_restarts() -> None:
+    room = await Room.open(topics={"a": [(3,)]})
+    await restart(room, 3)
+
+    await take_over(room)
+
+    assert room.now("a-0") == "3 / [3] / 0 / 0"
+
+
+async def test_partition_of_a_topic_to_be_deleted_gets_no_new_leader() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    await restart(room, 1)
+    room.ensemble.apply([Create(f"{znodes.DELETE_TOPICS}/a")])
+
+    requests = await take_over(room)
+
+    assert room.now("a-0") == "1 / [1,2,3] / 0 / 0"
+    assert not [r for r in requests if r.startswith("LISR")]
+
+
+async def test_unnoticed_restarts_change_nothing_where_the_config_says_so() -> None:
+    settings = ControllerSettings(B1, replaces_restarted_replicas=False)
+    room = await Room.open(topics={"a": [(1, 2, 3)]}, settings=settings)
+    await restart(room, 1)
+
+    await take_over(room)
+
+    assert room.now("a-0") == "1 / [1,2,3] / 0 / 0"
+
+
+@pytest.mark.parametrize("restarted", [(1,), (1, 2)])
+async def test_journal_says_who_restarted_while_there_was_no_controller(restarted: tuple[int, ...]) -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    await restart(room, *restarted)
+
+    await take_over(room)
+
+    [decision] = [e.facts for e in room.entries("decision") if e.facts["decision"] == "restart"]
+    why = "restarted while there was no controller"
+    assert [tuple(each) for each in decision["rejected"]] == [(b, why) for b in restarted]
