@@ -55,6 +55,7 @@ class NodeConfig:
     zookeeper_connection_timeout_ms: int
     zookeeper_max_in_flight_requests: int
     klamm_crash_guard: bool
+    klamm_controller_standby: str
     inter_broker_protocol_version: str
     socket_request_max_bytes: int
     socket_listen_backlog_size: int

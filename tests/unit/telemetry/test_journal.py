@@ -259,7 +259,7 @@ def test_controller_terms_and_the_gaps_between_terms_are_read_from_the_journal()
 
     first, second, third = controller_terms(told)
 
-    assert tuple(first) == (1, 1, 100, 130, 500, 500)
+    assert tuple(first) == (1, 1, 100, 130, 500, 500, None)
     assert (second.node, second.resigned_ms, second.last_line_ms) == (2, None, 900)
     assert controller_absence_ms(first, second) == 60
     assert controller_absence_ms(second, third) is None
