@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,13 +211,6 @@ class TestOnScriptedBrokers:
         compiled = java.java.util.regex.Pattern.compile(pattern)
 
         assert tuple(n for n in NAMES if compiled.matcher(n).find()) == expected
-
-    def test_writing_through_the_spark_source_is_refused_with_a_one_sentence_error(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        options = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "orders"}
-        with pytest.raises(PySparkException, match="klamm only reads topics"):
-            spark.range(1).write.format("klamm").options(**options).mode("append").save()
 
     def test_an_unknown_spark_option_is_refused_with_the_nearest_known_option(self, spark: SparkSession) -> None:
         with pytest.raises(
