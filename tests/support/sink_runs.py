@@ -20,6 +20,7 @@ from klamm.spark.sink_options import write_options
 from klamm.spark.sink_schema import SinkColumns
 from klamm.spark.sink_task import SinkJob, TaskName, TransactionalTask, WriteName
 from klamm.spark.sink_transactions import OpenTransaction, SinkTransactions
+from klamm.spark.tasks import POOL
 
 VALUES = SinkColumns(topic=None, key=None, value=0, headers=None, partition=None)
 
@@ -78,6 +79,7 @@ class SinkRun:
 
     def close(self) -> None:
         self._pool.close()
+        POOL.close()
 
 
 class DyingTransactions(SinkTransactions):
