@@ -27,9 +27,9 @@ def run(cluster: Cluster, kills: int, seed: int, directory: Path, rate: int = RA
     cluster.create_topic(SINK, PARTITIONS)
     job = StreamKills(cluster, SOURCE, PARTITIONS, directory, seed)
     options = ("startingOffsets=earliest", "maxOffsetsPerTrigger=2000", f"sink={SINK}")
+    job.drain(*options)  # the first run creates the topic of commits
     with producing(cluster.bootstrap, SOURCE, rate):
-        job.kill_worker(*options)  # the first run creates the topic of commits
-        for number in range(kills - 1):
+        for number in range(kills):
             match number % 3:
                 case 0:
                     killed = job.kill_in_commit(COMMITS, *options)
@@ -37,7 +37,7 @@ def run(cluster: Cluster, kills: int, seed: int, directory: Path, rate: int = RA
                     killed = job.kill_driver(*options)
                 case _:
                     killed = job.kill_worker(*options)
-            print(f"{number + 2:3} killed: {killed}", flush=True)
+            print(f"{number + 1:3} killed: {killed}", flush=True)
     job.drain("startingOffsets=earliest", f"sink={SINK}")
     return check(cluster)
 

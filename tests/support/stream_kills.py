@@ -16,6 +16,7 @@ from klamm.runtime.processes import Child, spawn, ticks
 
 START_TIMEOUT_S = 90
 DRAIN_TIMEOUT_S = 180
+COMMIT_TIMEOUT_S = 180
 LONGEST_LIFE_S = 6.0
 """A job is killed so long after its query started, at most."""
 
@@ -60,12 +61,12 @@ class StreamKills:
         partitions = consumer.list_topics(commits, timeout=20).topics[commits].partitions
         consumer.assign([TopicPartition(commits, n, OFFSET_END) for n in partitions])
         found = None
-        for _ in ticks(START_TIMEOUT_S):
+        for _ in ticks(COMMIT_TIMEOUT_S):
             if (found := consumer.poll(0.01)) is not None:
                 break
         job.kill()
         consumer.close()
-        assert found is not None, f"no commit after {START_TIMEOUT_S} s: {job.log_tail(40)}"
+        assert found is not None, f"no commit after {COMMIT_TIMEOUT_S} s: {job.log_tail(40)}"
         return "driver in a commit"
 
     def drain(self, *options: str) -> None:
