@@ -186,11 +186,11 @@ def test_a_request_has_no_more_than_the_allowed_bytes(world: ScriptedWorld) -> N
 
     world.cluster.on_request = on_request
 
-    with writer(world, SETTINGS._replace(max_request_bytes=300)) as out:
+    with writer(world, SETTINGS._replace(max_request_bytes=200)) as out:
         out.write([*encoded(P0, 0, 50), *encoded(P1, 0, 50)])
         out.flush()
 
-    assert max(sizes) <= 300
+    assert max(sizes) <= 200
     assert values(world, P0) == values(world, P1) == list(range(50))
 
 
