@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from uuid import uuid4
 
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
@@ -35,7 +36,7 @@ class SinkRun:
     def __init__(self, bootstrap: str, topic: str, query: str, **options: str) -> None:
         named = {name.replace("__", "."): value for name, value in options.items()}
         given = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"} | named
-        self._job = SinkJob(write_options(given, Reads.STREAM), VALUES)
+        self._job = SinkJob(write_options(given, Reads.STREAM), VALUES, uuid4().hex[:8])
         self._query = query
         self._pool = ClientPool()
 
