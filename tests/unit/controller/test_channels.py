@@ -82,7 +82,7 @@ async def test_a_control_request_is_retried_until_the_broker_responds(nodes: Nod
     assert "connection" in failure.facts["failed"]
 
 
-async def test_queued_deletions_for_a_removed_broker_are_reported_as_failed() -> None:
+async def test_queued_replica_deletions_for_a_removed_broker_are_reported_as_failed() -> None:
     told: list[Any] = []
     endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "node-2", 9092)
     broker = Broker(BrokerId(2), (endpoint,), epoch=40)

@@ -43,7 +43,7 @@ def test_offsets_of_a_group_with_members_do_not_expire() -> None:
     play(body, **SHORT)
 
 
-def test_offsets_of_an_empty_group_expire_after_it_became_empty() -> None:
+def test_offsets_of_an_empty_group_expire_after_the_time_since_the_group_became_empty() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable(protocols=SUBSCRIBED)
         await room.commit({P0: 5}, member_id=member.member_id, generation=1)
