@@ -26,7 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sequences", type=int, default=100, help="sequences for the model ZooKeeper and a real one")
     parser.addoption("--damage-cases", type=int, default=300, help="damaged files in log directories, by number")
     parser.addoption("--all-regressions", action="store_true", help="seeds of regressions that have a script, too")
-    parser.addoption("--all-connector-cases", action="store_true", help="all reads beside Spark's own connector")
+    parser.addoption("--connector-cases", action="store_true", help="200 reads beside Spark's own connector")
+    parser.addoption("--all-generated-scripts", action="store_true", help="every script generated for the controller")
     parser.addoption("--client-rounds", type=int, default=1, help="how often clients and brokers are killed")
     parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")
 

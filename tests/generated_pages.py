@@ -10,7 +10,8 @@ from tests.support.api_errors import as_markdown as coordinator_errors_page
 
 from klamm.sim.faults.table import faults_as_markdown
 from klamm.sim.invariants.table import as_markdown as invariants_page
-from klamm.spark.option_table import options_as_markdown
+from klamm.spark.option_table import READ_OPTIONS
+from klamm.spark.sink_options import WRITE_OPTIONS
 from klamm.telemetry.metric_table import as_markdown as metrics_page
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
@@ -19,6 +20,7 @@ TABLE_END: Final = "<!-- end of the table -->"
 
 
 OPTIONS_BEGIN: Final = "<!-- the tables of options: drawn from spark/option_table.py and spark/kafka_options.py -->\n"
+SINK_OPTIONS_BEGIN: Final = "<!-- the tables of the sink's options: drawn from spark/sink_options.py -->\n"
 
 
 def with_fault_table(page: str) -> str:
@@ -28,7 +30,8 @@ def with_fault_table(page: str) -> str:
 
 def with_option_tables(page: str) -> str:
     """The page with its tables of Spark options replaced."""
-    return with_table(page, OPTIONS_BEGIN, options_as_markdown())
+    page = with_table(page, OPTIONS_BEGIN, READ_OPTIONS.as_markdown())
+    return with_table(page, SINK_OPTIONS_BEGIN, WRITE_OPTIONS.as_markdown())
 
 
 def with_table(page: str, begin: str, table: str) -> str:

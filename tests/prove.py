@@ -35,7 +35,8 @@ CLIENTS = tuple(
 CLIENT_ROUNDS = (sys.executable, "-m", "pytest", *CLIENTS, "--client-rounds", "12", "--timeout", "100000")
 TOOLS = (sys.executable, "-m", "pytest", "tests/clients/test_client_tools.py", "--brokers", "apache")
 REGRESSIONS = (sys.executable, "-m", "pytest", "tests/simulation/test_schedules.py", "--all-regressions")
-CONNECTOR = (sys.executable, "-m", "pytest", "tests/contracts/spark", "--all-connector-cases")
+CONNECTOR = (sys.executable, "-m", "pytest", "tests/contracts/spark", "--connector-cases")
+SCRIPTS = (sys.executable, "-m", "pytest", "tests/differential/test_judge.py", "--all-generated-scripts")
 STEPS = (
     Step("properties", PROPERTIES, "property tests with 2,000 examples each, damaged input among them"),
     Step("zookeeper-model", make("zookeeper-model"), "the simulated ZooKeeper answers as a real one"),
@@ -61,6 +62,11 @@ STEPS = (
     Step("sim-coverage", make("sim-coverage"), "the simulation reaches the branches of the controller"),
     Step(
         "judge-batches", make("judge-batches"), "produced batches get Apache Kafka's answers, and are stored as there"
+    ),
+    Step(
+        "generated-scripts",
+        SCRIPTS,
+        "the controller does in 223 generated scripts what Apache Kafka's was recorded to do",
     ),
     Step("judge-groups", make("judge-groups"), "group members and producers get Apache Kafka's answers from klamm"),
     Step("compare-with-kafka", make("compare-with-kafka", "SCENARIOS=100"), "the controller acts as Apache Kafka's"),

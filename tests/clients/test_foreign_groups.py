@@ -20,7 +20,8 @@ BATCH = 60
 def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     """A topic and a group of the test's own; both have this name."""
     name = re.sub(r"[^a-z0-9-]", "-", request.node.name)
-    cluster.create_topic(name, PARTITIONS, 3, {"min.insync.replicas": "2"})
+    # some timestamps are of 1970: without a limit, retention would delete the records while the test runs
+    cluster.create_topic(name, PARTITIONS, 3, {"min.insync.replicas": "2", "retention.ms": "-1"})
     return name
 
 

@@ -404,7 +404,7 @@ def test_klamm_produce_and_consume_print_progress_to_stderr_only_on_request(clus
 # ---- bad input
 
 BAD = {
-    "produce -t TOPIC -J": (b'{"payload": "a"}\nnonsense\n', "standard input, line 2: it is not a record in JSON"),
+    "produce -t TOPIC -J": (b'{"payload": "a"}\nnonsense\n', "line 2: the line is not a record in JSON"),
     "produce -t TOPIC -J -p 0": (b'{"playload": "a"}', "unknown field `playload`"),
     "produce -J": (b'{"payload": "a"}', 'line 1: the record names no topic: add "topic", or pass --topic.'),
     "produce -J --no-progress": (b'{"payload": "a", "topic": "missing"}', "topic missing does not exist. Create it"),
@@ -423,7 +423,7 @@ BAD = {
     "consume -t TOPIC -o stored": (b"", "--offset stored needs --group"),
     "consume -t TOPIC --from noon": (b"", "--from 'noon' is not a time. Give YYYY-MM-DDTHH:MM"),
     "consume -t TOPIC --since 10x": (b"", "--since '10x' is not a duration. Give for example 10m"),
-    "consume -t TOPIC -o 1 --since 1m": (b"", "--offset excludes --since"),
+    "consume -t TOPIC -o 1 --since 1m": (b"", "--offset cannot be used with --since"),
     "consume -t TOPIC -f %q": (b"", "--format '%q': the field %q is unknown"),
     "consume -t TOPIC -G g --session-timeout 0.5": (b"", "group g: the broker refused the request with INVALID"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Each option of Apache Kafka's own consumer and producer is in one of the tables of the source."""
+"""Each option of Apache Kafka's own consumer and producer is in one of the tables of the source, and of the sink."""
 
 import re
 
@@ -6,12 +6,16 @@ import pytest
 from tests.support import apache_kafka
 from tests.support.kafka_tools import kafka_tools
 
-from klamm.spark.kafka_options import reason_without_effect, refusal
-from klamm.spark.option_table import BY_NAME
+from klamm.spark.option_set import OptionSet
+from klamm.spark.option_table import READ_OPTIONS
+from klamm.spark.sink_options import WRITE_OPTIONS
 
 
+@pytest.mark.parametrize("options", [READ_OPTIONS, WRITE_OPTIONS], ids=["source", "sink"])
 @pytest.mark.parametrize("client", ["consumer.ConsumerConfig", "producer.ProducerConfig"])
-def test_the_spark_source_applies_ignores_with_a_reason_or_refuses_every_kafka_client_option(client: str) -> None:
+def test_spark_applies_ignores_with_a_reason_or_refuses_every_kafka_client_option(
+    client: str, options: OptionSet
+) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
     page = kafka_tools().run_class(f"org.apache.kafka.clients.{client}").output
@@ -19,7 +23,9 @@ def test_the_spark_source_applies_ignores_with_a_reason_or_refuses_every_kafka_c
     assert len(names) > 50, page[:500]
 
     known = {
-        n for n in names if f"kafka.{n}" in BY_NAME or reason_without_effect(f"kafka.{n}") or refusal(f"kafka.{n}")
+        n
+        for n in (f"kafka.{name}" for name in names)
+        if options.is_obeyed(n) or options.reason_without_effect(n) or options.refusal(n)
     }
 
-    assert sorted(names - known) == []
+    assert sorted({f"kafka.{name}" for name in names} - known) == []

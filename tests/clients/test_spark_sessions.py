@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from tests.support.spark import QUICK_START
 
 from klamm.runtime.java import java_home
 
@@ -51,7 +52,7 @@ def run(command: list[str], environment: Mapping[str, str]) -> str:
 def clean_environment() -> dict[str, str]:
     """This process's variables without those that choose an interpreter."""
     kept = {n: v for n, v in os.environ.items() if not n.startswith(("PYSPARK", "SPARK", "VIRTUAL_ENV"))}
-    return {**kept, "JAVA_HOME": java_home()}
+    return {**kept, "JAVA_HOME": java_home(), "JDK_JAVA_OPTIONS": QUICK_START}
 
 
 def test_klamms_spark_session_keeps_master_and_settings_given_to_spark_submit(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> 
     running = Cluster(tmp_path_factory.mktemp("hanging"), 1, command=node_command, overrides=overrides)
     try:
         running.start()
-        running.create_topic(TOPIC, 2, 1)
+        running.create_topic(TOPIC, 2, 1, {"retention.ms": "-1"})  # one timestamp is of 1970
         yield running
     finally:
         running.kill()

@@ -1,15 +1,16 @@
-"""Guards of replication and log that are taken out: clusters of whole nodes miss them soon."""
+"""Guards of replication, log and coordinators that are taken out: clusters of whole nodes miss them soon."""
 
 import pytest
+from tests.simulation.injected_bugs import groups, replication_and_log, transactions
 from tests.simulation.injected_bugs.mutant import Mutant
-from tests.simulation.injected_bugs.replication_and_log import MUTANTS
 
 from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER
 from klamm.sim.cluster_tier.run import run_schedule
 from klamm.sim.scripts.shrink import violated_invariant
 
+MUTANTS = (*replication_and_log.MUTANTS, *groups.MUTANTS, *transactions.MUTANTS)
 NUMBERS = {row.name: row.number for row in (*OF_ZOOKEEPER, *ALWAYS, *AT_REST)}
-SOON = {"g": 102, "43": 101, "44": 116, "46a": 103, "48": 100, "50": 100}
+SOON = {"g": 102, "43": 101, "44": 116, "46a": 103, "48": 100, "50": 100, "55": 1, "t4": 1, "t6": 17, "g1": 4, "g3": 2}
 """Mutants, and a seed that misses the guard; it is clean otherwise."""
 
 
@@ -24,11 +25,11 @@ def test_the_simulation_of_complete_nodes_catches_a_mutant_by_its_expected_invar
     assert NUMBERS[violated_invariant(violation)] in mutant.expected
 
 
-def test_every_mutant_of_replication_and_log_names_existing_invariants() -> None:
+def test_every_mutant_of_complete_nodes_names_existing_invariants() -> None:
     assert {n for m in MUTANTS for n in m.expected} <= set(NUMBERS.values())
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.number)
-def test_every_mutant_of_replication_and_log_patches_existing_code(mutant: Mutant) -> None:
+def test_every_mutant_of_complete_nodes_patches_existing_code(mutant: Mutant) -> None:
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)

@@ -9,7 +9,7 @@ from tests.support.mixed_cluster import KLAMM, MixedCluster
 from tests.support.mixed_verbs import THREE, Operator
 from tests.support.workload import Workload
 
-RATE = 200
+RATE = 30
 TOPIC = "load"
 
 

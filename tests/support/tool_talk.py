@@ -130,7 +130,7 @@ class _ToolSession:
 
     def _run_log_dirs(self) -> None:
         producer = Producer({"bootstrap.servers": self._cluster.bootstrap, "acks": "all", "log_level": 0})
-        producer.produce(TOPIC, b"x" * 1_000, partition=0, timestamp=1)
+        producer.produce(TOPIC, b"x" * 1_000, partition=0)
         assert producer.flush(30) == 0
         self._run_and_record("kafka-log-dirs", "--describe", "--topic-list", TOPIC,
                   "--broker-list", f"{self._a},{self._b},{self._c}")  # fmt: skip

@@ -68,7 +68,7 @@ class Workload:
 
     def _run(self) -> None:
         number = 0
-        tick_s = 0.01
+        tick_s = max(0.01, self.partitions / self._rate)
         per_tick = max(1, int(self._rate * tick_s / self.partitions))
         while not self._stopping.is_set():
             for _ in range(per_tick):

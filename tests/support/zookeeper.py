@@ -1,11 +1,15 @@
 """Real ZooKeeper servers for tests: small and quick to start, without logging and disk syncs."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from klamm.embedded.zookeeper import QUICK, Peer, ServerOptions, ZooKeeperServer
 from klamm.runtime.ports import free_port, free_ports
 
 TICK_MS = QUICK.tick_ms
+PATIENT: Final = replace(QUICK, init_limit_ticks=50, sync_limit_ticks=25)
+"""For ensembles: servers wait 5 s for each other, so that a busy machine causes no election."""
 
 
 def server(directory: Path, options: ServerOptions = QUICK) -> ZooKeeperServer:
@@ -16,7 +20,7 @@ def server(directory: Path, options: ServerOptions = QUICK) -> ZooKeeperServer:
 class Ensemble:
     """Several servers with a leader; `connect_string` has all of them."""
 
-    def __init__(self, directory: Path, size: int = 3, options: ServerOptions = QUICK) -> None:
+    def __init__(self, directory: Path, size: int = 3, options: ServerOptions = PATIENT) -> None:
         ports = free_ports(3 * size)
         peers = [Peer(i + 1, ports[3 * i + 1], ports[3 * i + 2]) for i in range(size)]
         self.servers = [

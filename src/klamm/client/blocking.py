@@ -65,6 +65,20 @@ class BlockingConnection:
         version = self._versions.agreed_version(request)
         self._send(InFlight(request.key, version), request.body(version))
 
+    def tell(self, request: Request) -> None:
+        """Send a request that brokers do not answer, and ApiVersions, to whose response `receive` waits.
+
+        Brokers execute the requests of a connection in order: the response shows that the first one was executed.
+        Raises ConnectionLost, UnsupportedVersion.
+        """
+        version = self._versions.agreed_version(request)
+        try:
+            self._socket.send(self._protocol.encode_unanswered(request.key, version, request.body(version)))
+        except OSError as error:
+            raise ConnectionLost(f"{self.address}: cannot send: {error or type(error).__name__}") from error
+        greeting = next(negotiate(str(self.address)))
+        self._send(InFlight(greeting.key, greeting.version), greeting.message)
+
     def receive(self) -> Any:
         """Wait for the response to the oldest request in flight. Raises ConnectionLost."""
         waiting = next(iter(self._protocol))

@@ -46,6 +46,10 @@ class RequestRefused(KlammError):
         self.code = code
 
 
+class DeliveryFailed(KlammError):
+    """A broker refused records for good."""
+
+
 class Recovery(NamedTuple):
     """Whether a retry helps, and whether the metadata must be refreshed first."""
 

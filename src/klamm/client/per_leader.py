@@ -102,7 +102,7 @@ class PerLeader:
             request.add_done_callback(lambda _request: self._changed.set())
 
     async def _send_and_release(self, address: Address, partitions: Collection[TopicPartition]) -> None:
-        """Do the partitions' work at their leader; afterwards they can be ready again."""
+        """Send the request for these partitions to their leader, and allow the next one for them once it ends."""
         try:
             await self._send(address, partitions)
         finally:

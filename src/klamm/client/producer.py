@@ -7,24 +7,23 @@ import asyncio
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
-from klamm.client.errors import ConnectionLost, RetriableError, code_name, recovery, retriable_or_raise
+from klamm.client.errors import ConnectionLost, DeliveryFailed, RetriableError, code_name, recovery
 from klamm.client.per_leader import PerLeader
 from klamm.client.records import ALL_IN_SYNC, produce_many_request
-from klamm.client.routing import send_to_any
-from klamm.client.steps import Ask, Steps, one_step, retried
+from klamm.client.steps import Ask, one_step, retried
+from klamm.client.transactions import NO_PRODUCER, init_producer_id
 from klamm.client.versions import Request
 from klamm.model.cluster import Address
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.wire.api import ApiKey
 from klamm.wire.compression import Codec
-from klamm.wire.messages import InitProducerIdRequest, PartitionProduceResponse
-from klamm.wire.records import NO_PRODUCER_ID, NO_SEQUENCE, NewRecord, build_batch
-from klamm.wire.records.batch import NO_PRODUCER_EPOCH, add_to_sequence
+from klamm.wire.messages import PartitionProduceResponse
+from klamm.wire.records import NO_SEQUENCE, NewRecord, build_batch
+from klamm.wire.records.batch import add_to_sequence
 
 NO_ACKS: Final = 0
 MAX_BATCH_BYTES: Final = 512 * 1024
@@ -33,10 +32,6 @@ MAX_BUFFERED_BYTES: Final = 32 << 20
 _RECORD_OVERHEAD: Final = 24
 """About what a record has beside key, value and headers."""
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-
-
-class DeliveryFailed(KlammError):
-    """A broker refused records for good."""
 
 
 class ProducerSettings(NamedTuple):
@@ -99,7 +94,7 @@ class Producer:
         self._settings = settings
         self._queues: dict[TopicPartition, deque[_Batch]] = {}
         self._sequences: dict[TopicPartition, int] = {}
-        self._producer = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        self._producer = NO_PRODUCER
         self._buffered = 0
         self._progress = asyncio.Event()
         self._error: Exception | None = None
@@ -114,7 +109,7 @@ class Producer:
         loop = asyncio.get_running_loop()
         if self._settings.is_idempotent:
             backoff = Backoff(loop.time, self._settings.timeout_s)
-            attempt = lambda: _init_producer_id(self._client)  # noqa: E731
+            attempt = lambda: init_producer_id(self._client.cluster)  # noqa: E731
             self._producer = await self._client.run(retried("asking for a producer id", attempt, backoff))
         self._sending = loop.create_task(self._run(), name="producer")
 
@@ -269,12 +264,3 @@ def _refusal_text(partition: TopicPartition, batch: _Batch, answer: PartitionPro
         f"{which}: the leader of {partition} refused it with {code_name(answer.error_code)}"
         f"{f' ({reason})' if reason else ''}.{remedy}"
     )
-
-
-def _init_producer_id(client: AsyncClient) -> Steps[tuple[int, int]]:
-    """A new producer id and its epoch. Raises ConnectionLost, RetriableError, RequestRefused."""
-    request = Request(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(None, 0))
-    answer: Any = yield from send_to_any(client.cluster, request)
-    if answer.error_code:
-        raise RetriableError(retriable_or_raise("producer id", answer.error_code))
-    return answer.producer_id, answer.producer_epoch

@@ -1,4 +1,4 @@
-"""Transactions of one transactional id: the requests to its coordinator, as steps for either driver.
+"""Producer ids, and transactions of one transactional id: the requests to its coordinator, as steps for either driver.
 
 The caller sends the records itself, in batches with `transactions.producer` and the transactional bit. Source:
 TransactionManager.java, Sender.java (3.9).
@@ -11,7 +11,7 @@ from klamm.client.backoff import Backoff
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.committed_offsets import NO_MEMBERSHIP, Membership, numbers_by_topic, partition_errors
 from klamm.client.errors import RetriableError, code_name, retriable_or_raise
-from klamm.client.routing import CoordinatorRoute, CoordinatorType
+from klamm.client.routing import CoordinatorRoute, CoordinatorType, send_to_any
 from klamm.client.steps import Steps, Wait
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode, KlammError
@@ -52,13 +52,24 @@ class ProducerIdAndEpoch(NamedTuple):
     epoch: int = NO_PRODUCER_EPOCH
 
 
+NO_PRODUCER: Final = ProducerIdAndEpoch()
+
+
+def init_producer_id(cluster: ClusterMetadata) -> Steps[ProducerIdAndEpoch]:
+    """Get a new producer id, without a transactional id. Raises ConnectionLost, RetriableError, RequestRefused."""
+    answer: Any = yield from send_to_any(cluster, Request(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(None, 0)))
+    if answer.error_code:
+        raise RetriableError(retriable_or_raise("producer id", answer.error_code))
+    return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+
+
 class Transactions:
     """`init` once; then for each transaction `add_partitions` before records are sent, and `end`."""
 
     def __init__(self, cluster: ClusterMetadata, transactional_id: str, timeout_ms: int) -> None:
         """`timeout_ms`: after this time the coordinator aborts a transaction that has not ended."""
         self.id = transactional_id
-        self.producer = ProducerIdAndEpoch()
+        self.producer = NO_PRODUCER
         """What the batches of the transaction have; from `init` on."""
         self._timeout_ms = timeout_ms
         self._cluster = cluster

@@ -95,12 +95,12 @@ class TransitionObserver(Protocol):
         """The context has brokers, topics and partition states as of the zxid `since` or later; nothing is decided."""
 
     def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
-        """The state of the partition changed from `before` to `after`."""
+        """Take note that the state of the partition changed from `before` to `after`: called after each change."""
 
     def on_replica_transition(
         self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
     ) -> None:
-        """The state of the partition's replica on the broker changed from `before` to `after`."""
+        """Take note that the state of the replica changed from `before` to `after`: called after each change."""
 
 
 class ReplicasInDeletion(NamedTuple):

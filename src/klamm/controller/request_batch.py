@@ -35,7 +35,7 @@ class RequestObserver(Protocol):
     """Is notified of each queued request."""
 
     def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
-        """A control request was queued for the broker."""
+        """Take note of a control request: called whenever one was queued for the broker."""
 
 
 class RequestBatch:

@@ -207,5 +207,5 @@ def _member_facts(member: Member | None) -> dict[str, Any]:
 
 
 def _listed_members(members: Iterable[Member]) -> list[dict[str, Any]]:
-    """The first members for a line."""
+    """Return the facts on the first members, at most MAX_LISTED, for a line of the journal."""
     return [_member_facts(member) for _, member in zip(range(MAX_LISTED), members, strict=False)]

@@ -13,11 +13,11 @@ from klamm.coordinator.group import Group
 from klamm.coordinator.records import (
     GroupKey,
     OffsetKey,
-    UnknownRecord,
     read_group_value,
     read_key,
     read_offset_value,
 )
+from klamm.coordinator.versioned_records import UnknownRecord
 from klamm.runtime.disk import Buffer
 from klamm.wire.records import BatchHeader, ControlType
 from klamm.wire.records.build import end_marker_of

@@ -3,7 +3,6 @@
 Each key and each value begins with its version. Keys of other versions are another coordinator's, and left alone.
 """
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -11,10 +10,8 @@ from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.group import Group
 from klamm.coordinator.member import Member
 from klamm.coordinator.states import EMPTY, STABLE
-from klamm.model.errors import KlammError
+from klamm.coordinator.versioned_records import UnknownRecord, decode_record, encode_record, version_of
 from klamm.model.ids import TopicPartition
-from klamm.wire.codec import WireMessage
-from klamm.wire.errors import WireError
 from klamm.wire.messages import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -25,17 +22,16 @@ from klamm.wire.messages import (
     OffsetCommitValue,
 )
 
-_VERSION: Final = struct.Struct(">h")
+_KEY: Final = "a key in __consumer_offsets"
+_OFFSET: Final = "a committed offset in __consumer_offsets"
+_GROUP: Final = "a group in __consumer_offsets"
+_SUBSCRIPTION: Final = "a subscription"
 _OFFSET_KEY: Final = 1
 _GROUP_KEY: Final = 2
 _WITH_EXPIRE_TIMESTAMP: Final = 1
 _WITH_REBALANCE_TIMEOUT: Final = 1
 _NEWEST_VALUE: Final = 4
 _NO_TIMESTAMP: Final = -1
-
-
-class UnknownRecord(KlammError):
-    """A record of a version that no 3.9 coordinator writes, or that cannot be decoded."""
 
 
 class OffsetKey(NamedTuple):
@@ -52,27 +48,22 @@ class GroupKey(NamedTuple):
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
     """Return the encoded key of the record that holds the group's committed offset of the partition."""
-    return _with_version(OffsetCommitKey(group_id, partition.topic, partition.partition), _OFFSET_KEY)
+    return encode_record(OffsetCommitKey(group_id, partition.topic, partition.partition), _OFFSET_KEY)
 
 
 def group_key(group_id: str) -> bytes:
     """Return the encoded key of the record that holds the group's metadata."""
-    return _with_version(GroupMetadataKey(group_id), _GROUP_KEY)
+    return encode_record(GroupMetadataKey(group_id), _GROUP_KEY)
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey | None:
     """Decode a record's key, of an offset or a group; None for a version of another kind. Raises UnknownRecord."""
-    version = _version_of(key)
-    try:
-        if 0 <= version <= _OFFSET_KEY:
-            offset = OffsetCommitKey.decode(key, version, _VERSION.size)
-            return OffsetKey(offset.group, TopicPartition(offset.topic, offset.partition))
-        if version == _GROUP_KEY:
-            return GroupKey(GroupMetadataKey.decode(key, version, _VERSION.size).group)
-    except WireError as error:
-        raise UnknownRecord(
-            f"a key with the record version {version} in __consumer_offsets cannot be decoded: {error}"
-        ) from error
+    version = version_of(key, _KEY)
+    if 0 <= version <= _OFFSET_KEY:
+        offset = decode_record(OffsetCommitKey, key, version, _KEY)
+        return OffsetKey(offset.group, TopicPartition(offset.topic, offset.partition))
+    if version == _GROUP_KEY:
+        return GroupKey(decode_record(GroupMetadataKey, key, version, _KEY).group)
     return None
 
 
@@ -88,18 +79,12 @@ def offset_value(offset: Offset, version: int) -> bytes:
         version = _WITH_EXPIRE_TIMESTAMP
     expire = _NO_TIMESTAMP if offset.expire_timestamp is None else offset.expire_timestamp
     value = OffsetCommitValue(offset.offset, offset.leader_epoch, offset.metadata, offset.commit_timestamp, expire)
-    return _with_version(value, version)
+    return encode_record(value, version)
 
 
 def read_offset_value(value: bytes) -> Offset:
     """Decode the value of an offset record. Raises UnknownRecord for an unknown version."""
-    version = _version_of(value)
-    try:
-        read = OffsetCommitValue.decode(value, version, _VERSION.size)
-    except WireError as error:
-        raise UnknownRecord(
-            f"a committed offset with the record version {version} in __consumer_offsets cannot be decoded: {error}"
-        ) from error
+    read = decode_record(OffsetCommitValue, value, version_of(value, _OFFSET), _OFFSET)
     expire = None if read.expire_timestamp == _NO_TIMESTAMP else read.expire_timestamp
     return Offset(read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, expire)
 
@@ -118,7 +103,7 @@ def group_value(group: Group, assignments: Mapping[str, bytes], version: int) ->
         _NO_TIMESTAMP if since is None else since,
         [_member_value(group, member, assignments[member.member_id]) for member in group.members.values()],
     )
-    return _with_version(value, version)
+    return encode_record(value, version)
 
 
 def _member_value(group: Group, member: Member, assignment: bytes) -> MemberMetadata:
@@ -139,13 +124,8 @@ def _member_value(group: Group, member: Member, assignment: bytes) -> MemberMeta
 
 def read_group_value(group_id: str, value: bytes) -> Group:
     """Decode a group's record: the group is stable, or empty where it has no members. Raises UnknownRecord."""
-    version = _version_of(value)
-    try:
-        read = GroupMetadataValue.decode(value, version, _VERSION.size)
-    except WireError as error:
-        raise UnknownRecord(
-            f"a group with the record version {version} in __consumer_offsets cannot be decoded: {error}"
-        ) from error
+    version = version_of(value, _GROUP)
+    read = decode_record(GroupMetadataValue, value, version, _GROUP)
     since = None if read.current_state_timestamp == _NO_TIMESTAMP else read.current_state_timestamp
     group = Group(group_id, since)
     group.generation = read.generation
@@ -185,10 +165,10 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     topics: set[str] = set()
     for subscription in subscriptions:
         try:
-            if _version_of(subscription) < 0:
+            if version_of(subscription, _SUBSCRIPTION) < 0:
                 return None
-            topics.update(ConsumerProtocolSubscription.decode(subscription, 0, _VERSION.size).topics)
-        except (UnknownRecord, WireError):
+            topics.update(decode_record(ConsumerProtocolSubscription, subscription, 0, _SUBSCRIPTION).topics)
+        except UnknownRecord:
             return None
     return frozenset(topics)
 
@@ -196,20 +176,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 def read_assignment(assignment: bytes) -> dict[str, Sequence[int]]:
     """The partition numbers by topic that a consumer's assignment names; empty where it cannot be read."""
     try:
-        read = ConsumerProtocolAssignment.decode(assignment, 0, _VERSION.size)
-    except WireError:
+        read = decode_record(ConsumerProtocolAssignment, assignment, 0, "an assignment")
+    except UnknownRecord:
         return {}
     return {t.topic: t.partitions for t in read.assigned_partitions}
-
-
-def _with_version(record: WireMessage, version: int) -> bytes:
-    """Return the record encoded in this version, after two bytes with the version."""
-    return _VERSION.pack(version) + record.encode(version)
-
-
-def _version_of(record: bytes) -> int:
-    """Return the version that the first two bytes name. Raises UnknownRecord where there are fewer."""
-    if len(record) < _VERSION.size:
-        raise UnknownRecord(f"a key or value of {len(record)} bytes in __consumer_offsets is too short for its version")
-    version: int = _VERSION.unpack_from(record)[0]
-    return version

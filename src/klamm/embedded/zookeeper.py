@@ -47,6 +47,8 @@ class ServerOptions:
     tick_ms: int = 2_000
     min_session_ms: int = 2_000
     max_session_ms: int = 60_000
+    init_limit_ticks: int = 10  # for a follower to connect to its leader and copy its znodes
+    sync_limit_ticks: int = 5  # without a sign of life, until leader and follower leave each other
     heap_mb: int = 256
     sync_to_disk: bool = True  # False: a crash of the machine may lose znodes
     verbose: bool = True  # False: no log4j, which is most of the start-up time
@@ -187,8 +189,8 @@ class ZooKeeperServer:
             "4lw.commands.whitelist=*",
             "admin.enableServer=false",
             "autopurge.purgeInterval=1",
-            "initLimit=10",
-            "syncLimit=5",
+            f"initLimit={options.init_limit_ticks}",
+            f"syncLimit={options.sync_limit_ticks}",
             *(f"server.{p.id}=127.0.0.1:{p.quorum_port}:{p.election_port}" for p in self._peers),
         ]
         create_directory(self._disk, join(self.directory, "data"))

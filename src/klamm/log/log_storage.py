@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from typing import Protocol
 from uuid import UUID
 
+import structlog
+
 from klamm.config.topic_config import TopicConfig
 from klamm.log.cleaning_state import CleaningState
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.errors import AppendRefused, StorageFailed
 from klamm.log.flushing import Durability, FlushJob, sync_files
+from klamm.log.leftovers import remove_cleaned_files
 from klamm.log.loader import LoadedLog
 from klamm.log.local_log import LocalLog
 from klamm.log.open_files import OpenFiles
@@ -23,6 +26,8 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World
+
+logger = structlog.get_logger("logs")
 
 
 class Owner(Protocol):
@@ -381,6 +386,19 @@ class LogStorage:
     def _out_of_use(self) -> str:
         """The error text for a log that has failed or is being deleted."""
         return f"{self.directory} is offline after an I/O error. Repair the disk and restart the node."
+
+    async def end_cleaning(self, work: str) -> None:
+        """Allow compaction again, and remove the files that this `work` on the log, such as a repair, did not use."""
+        try:
+            self.cleaning.end()
+            await self._world.disk.in_thread(remove_cleaned_files, self._world.disk, self.directory)
+        except OSError as error:
+            if not self.has_failed:
+                logger.warning(
+                    f"cannot remove the files of a {work}; the next start of the node removes them",
+                    directory=self.directory,
+                    reason=str(error),
+                )
 
     def discard(self) -> None:
         """Refuse any further use, because the log is being deleted."""

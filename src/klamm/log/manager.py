@@ -183,7 +183,10 @@ class LogManager:
     def _choose_directories(
         self, requests: Sequence[LogRequest], refused: dict[TopicPartition, StorageFailed]
     ) -> list[tuple[LogRequest, LogDirectory]]:
-        """The directory for each new log, the live one with the fewest; errors go to `refused`."""
+        """Return the directory for each log; errors go to `refused`.
+
+        It is the preferred one, else the live one with the fewest logs.
+        """
         places = []
         counts = dict.fromkeys(self._registry.live, 0)
         for home in self._registry.homes.values():

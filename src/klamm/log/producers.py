@@ -228,12 +228,7 @@ class Producers:
 
     def on_batch_written(self, header: BatchHeader, first_offset: int, max_timestamp: int) -> None:
         """Update the producer's state for a data batch that was written."""
-        producer = self._producers.get(header.producer_id)
-        if producer is None:
-            producer = self._producers[header.producer_id] = Producer(header.producer_id)
-        if producer.epoch != header.producer_epoch:
-            producer.marks.clear()
-            producer.epoch = header.producer_epoch
+        producer = self._in_epoch_of(header)
         last_offset = self._newest_offset = first_offset + header.last_offset_delta
         producer.marks.append(BatchMark(header.last_sequence, last_offset, header.last_offset_delta, max_timestamp))
         producer.last_timestamp = max_timestamp
@@ -242,17 +237,22 @@ class Producers:
             self._open_transactions[header.producer_id] = first_offset
         self._verifications.pop(header.producer_id, None)
 
-    def on_marker_written(self, header: BatchHeader, marker: EndMarker, offset: int) -> CompletedTransaction | None:
-        """Update the producer's state for a transaction marker that was written.
-
-        Returns the transaction it completed, None where that had no data.
-        """
+    def _in_epoch_of(self, header: BatchHeader) -> Producer:
+        """Return the state of the batch's producer; with a new epoch its sequence numbers begin again."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             producer = self._producers[header.producer_id] = Producer(header.producer_id)
         if producer.epoch != header.producer_epoch:
             producer.marks.clear()
             producer.epoch = header.producer_epoch
+        return producer
+
+    def on_marker_written(self, header: BatchHeader, marker: EndMarker, offset: int) -> CompletedTransaction | None:
+        """Update the producer's state for a transaction marker that was written.
+
+        Returns the transaction it completed, None where that had no data.
+        """
+        producer = self._in_epoch_of(header)
         if (old := self._verifications.get(header.producer_id)) is not None:
             # an answer that is still on its way verified the transaction that ends here
             self._verifications[header.producer_id] = Verification(old.began_ms, old.epoch)
@@ -304,7 +304,7 @@ class Producers:
         self.end_offset = end_offset
 
     def replace_by(self, other: "Producers") -> None:
-        """Take over the state of `other`."""
+        """Drop the own state of the producers and take over that of `other`."""
         self._producers = other._producers
         self._open_transactions = other._open_transactions
         self._unreplicated = other._unreplicated

@@ -200,7 +200,7 @@ class Fetcher:
                 raise FetchRefused(f"the leader refused the whole Fetch request: {ErrorCode(response.error_code).name}")
         except (KlammError, OSError, TimeoutError) as error:
             log.info(
-                "the the leader does not answer a fetch: fetching again after the backoff",
+                "the leader does not answer a fetch: fetching again after the backoff",
                 why=str(error) or type(error).__name__,
                 partitions=len(self),
             )

@@ -204,7 +204,7 @@ class LogDirMoves:
         """Cancel the move if its source or target directory failed; if the future log still exists, try again later."""
         topic_partition = partition.topic_partition
         log.warning(
-            "cannot copy a replica to another log directory, because a log directory failed",
+            "cannot copy a replica to another log directory: one of the two directories failed",
             partition=str(topic_partition),
             why=str(error),
         )

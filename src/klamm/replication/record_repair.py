@@ -198,7 +198,7 @@ async def fetch_range(end_point: LeaderEndPoint, partition: Partition, damage: D
             if header.base_offset < offset or header.last_offset >= damage.end_offset:
                 raise CannotMend(
                     f"the fetched batch has offsets {header.base_offset} to {header.last_offset}, but only "
-                    f"offsets within {offset} to {damage.end_offset - 1} were requested were requested"
+                    f"offsets within {offset} to {damage.end_offset - 1} were requested"
                 )
             if not crc_is_valid(content, header):
                 raise CannotMend(

@@ -304,5 +304,5 @@ def connect_ends(
 
 
 def _reset() -> ConnectionResetError:
-    """The error of a reset connection."""
+    """Return the error that reads and writes raise after the other side reset the connection."""
     return ConnectionResetError("connection reset by peer")

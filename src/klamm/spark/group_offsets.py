@@ -53,7 +53,7 @@ def commit_offsets(cluster: ClusterMetadata, group: str, offsets: Mapping[TopicP
 
 
 def _request(group: str, offsets: Mapping[TopicPartition, int]) -> Request:
-    """An OffsetCommit request of no member."""
+    """Build the OffsetCommit request that commits these offsets for the group, without a member id or generation."""
     topics: defaultdict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for p, offset in sorted(offsets.items()):
         topics[p.topic].append(OffsetCommitRequestPartition(p.partition, offset, committed_leader_epoch=-1))

@@ -1,4 +1,4 @@
-"""How options `kafka.NAME` with the configs of Kafka's clients are handled: applied, without effect, or refused.
+"""How a read handles options `kafka.NAME` with the configs of Kafka's clients: applied, without effect, or refused.
 
 Those obeyed are in `option_table`. Source: ConsumerConfig.java, ProducerConfig.java, SslConfigs.java, SaslConfigs.java.
 """
@@ -73,6 +73,10 @@ NO_EFFECT: Final = {
     "kafka.transaction.timeout.ms": _WRITING,
     "kafka.transactional.id": _WRITING,
     "topic": _WRITING,
+    "delivery": _WRITING,
+    "writeId": _WRITING,
+    "writeBatch": _WRITING,
+    "commitTopic": _WRITING,
 }  # fmt: skip
 """Accepted, because a job may set them for other sources; a warning says once why they change nothing here."""
 
@@ -95,24 +99,3 @@ REFUSED: Final = {
     "kafka.ssl.*": _PLAINTEXT,
 }
 """Setting them would change what is read or who may read it: the read fails. `.*` stands for all names that follow."""
-
-
-def reason_without_effect(name: str) -> str | None:
-    """Why setting this option changes nothing; None for an option with effect.
-
-    Upper and lower case of the name are equal.
-    """
-    return _LOWER_NO_EFFECT.get(name.lower())
-
-
-def refusal(name: str) -> str | None:
-    """Why this option is refused; None for one that is not. Upper and lower case of the name are equal."""
-    lower = name.lower()
-    if lower in _LOWER_REFUSED:
-        return _LOWER_REFUSED[lower]
-    return next((why for prefix, why in _REFUSED_PREFIXES.items() if lower.startswith(prefix)), None)
-
-
-_LOWER_NO_EFFECT: Final = {name.lower(): why for name, why in NO_EFFECT.items()}
-_LOWER_REFUSED: Final = {name.lower(): why for name, why in REFUSED.items() if not name.endswith("*")}
-_REFUSED_PREFIXES: Final = {name.removesuffix("*"): why for name, why in REFUSED.items() if name.endswith("*")}

@@ -1,8 +1,6 @@
 """Every option of the source, with its default and its meaning. Source: KafkaSourceProvider.scala."""
 
-from collections.abc import Callable
-from enum import Flag, auto
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from klamm.model.cluster import parse_addresses
 from klamm.spark.kafka_options import NO_EFFECT, REFUSED
@@ -21,23 +19,7 @@ from klamm.spark.option_parsers import (
     parse_text,
     parse_topics,
 )
-
-
-class Reads(Flag):
-    """The kinds of reads that an option is for."""
-
-    BATCH = auto()
-    STREAM = auto()
-    BOTH = BATCH | STREAM
-
-
-class Option(NamedTuple):
-    name: str
-    parse: Callable[[str], Any]
-    default: str | None
-    reads: Reads
-    meaning: str
-
+from klamm.spark.option_set import Option, OptionSet, Reads
 
 BOTH, BATCH, STREAM = Reads.BOTH, Reads.BATCH, Reads.STREAM
 
@@ -161,24 +143,4 @@ TABLE: Final = (
     Option("kafka.fetch.max.wait.ms", parse_positive, "500", BOTH,
            "maximum time for which a broker waits for these records"),
 )  # fmt: skip
-BY_NAME: Final = {option.name.lower(): option for option in TABLE}
-_READS: Final = {Reads.BOTH: "", Reads.BATCH: "batch", Reads.STREAM: "streaming"}
-
-
-def options_as_markdown() -> str:
-    """The three tables of options in Markdown: used ones, those without effect, and refused ones."""
-    obeyed = [f"| `{o.name}` | {_code(o.default)} | {_READS[o.reads]} | {o.meaning} |" for o in TABLE]
-    without = [f"| `{name}` | {why} |" for name, why in NO_EFFECT.items()]
-    refused = [f"| `{name}` | {why} |" for name, why in REFUSED.items()]
-    parts = (
-        ["| option | default | only for | meaning |", "|---|---|---|---|", *obeyed],
-        ["### Accepted without effect", "", "A warning says so once for each read.", "",
-         "| option | because |", "|---|---|", *without],
-        ["### Refused", "", "| option | because |", "|---|---|", *refused],
-    )  # fmt: skip
-    return "\n\n".join("\n".join(part) for part in parts) + "\n"
-
-
-def _code(text: str | None) -> str:
-    """The text in backquotes for Markdown; empty for None."""
-    return "" if text is None else f"`{text}`"
+READ_OPTIONS: Final = OptionSet("read", TABLE, NO_EFFECT, REFUSED)

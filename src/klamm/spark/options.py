@@ -3,17 +3,15 @@
 Source: KafkaSourceProvider.scala; which rules are kept is in the table's parsers and in `read_options`.
 """
 
-import difflib
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from klamm.model.cluster import Address
 from klamm.spark.errors import BadOption
-from klamm.spark.kafka_options import reason_without_effect, refusal
 from klamm.spark.offsets import Bound, Subscription, bound, subscription
 from klamm.spark.option_parsers import OnDataLoss, OnDecodeError
-from klamm.spark.option_table import BY_NAME, TABLE, Option, Reads
+from klamm.spark.option_set import Reads
+from klamm.spark.option_table import READ_OPTIONS
 
 NO_OPTIONS = (
     "no option is set. Set kafka.bootstrap.servers and one of subscribe, subscribePattern and assign. Spark does not "
@@ -80,9 +78,7 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
     if not given:
         raise BadOption(NO_OPTIONS)
     lower = {name.lower(): value for name, value in given.items()}
-    for name in lower:
-        _check_known(name, reads)
-    value = {o.name: _parse_option(o, lower) for o in TABLE}
+    value = READ_OPTIONS.parse(lower, reads)
     if value["kafka.bootstrap.servers"] is None:
         raise BadOption("option kafka.bootstrap.servers is missing; set it to HOST:PORT[,HOST:PORT]")
     streaming = reads is Reads.STREAM
@@ -110,13 +106,6 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
         fetch_min_bytes=value["kafka.fetch.min.bytes"],
         fetch_wait_ms=value["kafka.fetch.max.wait.ms"],
     )
-
-
-def warn_without_effect(given: Mapping[str, str]) -> None:
-    """Warn of each option that is accepted but changes nothing."""
-    for name in given:
-        if why := reason_without_effect(name):
-            warnings.warn(f"option {name} has no effect: {why}", stacklevel=2)
 
 
 def _value_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ValueOptions:
@@ -159,32 +148,3 @@ def _on_data_loss(given: Mapping[str, str], value: Mapping[str, Any]) -> OnDataL
     if "ondataloss" in given:
         return chosen
     return OnDataLoss.FAIL if fails else OnDataLoss.SKIP
-
-
-def _check_known(name: str, reads: Reads) -> None:
-    """Raise BadOption for an unknown or refused option, with the nearest known one."""
-    if name in BY_NAME:
-        option = BY_NAME[name]
-        if reads not in option.reads:
-            kind, other = ("batch", "streaming") if reads is Reads.BATCH else ("streaming", "batch")
-            raise BadOption(f"option {option.name} is only for {other} reads, and this is a {kind} read: remove it")
-        return
-    if why := refusal(name):
-        raise BadOption(f"option {name} must not be set, because {why}")
-    if reason_without_effect(name):
-        return
-    near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.5)
-    if near:
-        raise BadOption(f"option {name} does not exist. Did you mean {BY_NAME[near[0]].name}?")
-    raise BadOption(f"option {name} does not exist. Use some of: {', '.join(o.name for o in TABLE)}")
-
-
-def _parse_option(option: Option, given: Mapping[str, str]) -> Any:
-    """Return the parsed value of the option, or of its default; None where neither is given. Raises BadOption."""
-    text = given.get(option.name.lower(), option.default)
-    if text is None:
-        return None
-    try:
-        return option.parse(text)
-    except ValueError as error:
-        raise BadOption(f"option {option.name}={text!r}: {error}") from error

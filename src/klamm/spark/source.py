@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, MutableMapping
-from typing import Final, NoReturn
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -11,22 +11,22 @@ from pyspark.sql.types import StructType
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark.errors import BadOption
 from klamm.spark.filters import Condition, RowFilter, take_filters
-from klamm.spark.option_table import Reads
-from klamm.spark.options import ReadOptions, read_options, warn_without_effect
+from klamm.spark.option_set import Reads
+from klamm.spark.option_table import READ_OPTIONS
+from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.plan import plan_batch
 from klamm.spark.read_client import read_client
 from klamm.spark.schema import columns_of, source_schema
+from klamm.spark.sink import KlammStreamWriter, KlammWriter, batch_job, stream_job
+from klamm.spark.sink_options import WRITE_OPTIONS
 from klamm.spark.stream import KlammStreamReader
 from klamm.spark.tasks import POOL, Job, run_task
 
-_ONLY_READS: Final = (
-    "klamm only reads topics. Write with a Kafka producer inside foreachPartition or "
-    "foreachBatch, or with Spark's own format kafka."
-)
+_SUBSCRIPTIONS: Final = frozenset(("subscribe", "subscribepattern", "assign"))
 _TABLE_PROPERTIES: Final = frozenset(
-    ("owner", "provider", "location", "comment", "collation", "external", "is_managed_location")
+    ("owner", "provider", "location", "comment", "collation", "external", "is_managed_location", "checkpointlocation")
 )
-"""What CREATE TABLE passes besides its options. Source: TableCatalog.java."""
+"""What CREATE TABLE passes besides its options, and what writeStream passes for itself. Source: TableCatalog.java."""
 _PUSHDOWN_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -36,8 +36,10 @@ class KlammSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._given = _without_table_properties(options)
-        self._for_schema = _options_of_either(self._given) if self._given else None
-        warn_without_effect(self._given)
+        self._is_read = any(name.lower() in _SUBSCRIPTIONS for name in self._given)
+        if self._is_read:  # Spark does not say yet whether it reads or writes
+            _options_of_either(self._given)
+        (READ_OPTIONS if self._is_read else WRITE_OPTIONS).warn_without_effect(self._given)
 
     @classmethod
     def name(cls) -> str:
@@ -49,7 +51,7 @@ class KlammSource(DataSource):
 
         Without options it is that of Spark's own source: CREATE TABLE passes none to Python sources.
         """
-        return source_schema(self._for_schema)
+        return source_schema(_options_of_either(self._given) if self._given else None)
 
     def reader(self, schema: StructType) -> "KlammReader":
         """Return the reader of a batch read for the columns that Spark needs. Raises BadOption."""
@@ -63,13 +65,13 @@ class KlammSource(DataSource):
         options = read_options(self._given, Reads.STREAM)
         return KlammStreamReader(Job(options, columns_of(schema, options.values)))
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Raise BadOption, since klamm only reads."""
-        raise BadOption(f'df.write.format("klamm") is not possible: {_ONLY_READS}')
+    def writer(self, schema: StructType, overwrite: bool) -> KlammWriter:
+        """Return the writer of a batch write. Raises BadOption, CommitsUnusable, Unreachable."""
+        return KlammWriter(batch_job(self._given, schema, overwrite=overwrite))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  # Spark's name
-        """Raise BadOption, since klamm only reads."""
-        raise BadOption(f'df.writeStream.format("klamm") is not possible: {_ONLY_READS}')
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KlammStreamWriter:  # noqa: N802  # Spark's name
+        """Return the writer of a micro-batch. Raises BadOption, CommitsUnusable, Unreachable."""
+        return KlammStreamWriter(stream_job(self._given, schema))
 
 
 def _without_table_properties(options: MutableMapping[str, str]) -> dict[str, str]:

@@ -55,7 +55,7 @@ class ValueColumn:
         return without(found, reasons)
 
     def _columns_to_read(self) -> tuple[str, ...]:
-        """The columns that are read from the records."""
+        """Return the columns to read from the records: those asked for, and those needed to decode the values."""
         if not self.is_active:
             return self._columns.names
         needed = ["value", *_PLACE, *(_LETTER if self._options.values.on_error.dead_letters else ())]

@@ -132,7 +132,8 @@ class ConfigStore:
         holder = znodes.decode_controller(data)
         if holder is not None and holder.is_kraft:
             raise NoZooKeeperController(
-                "configs are not written to ZooKeeper: a KRaft controller is active. Change them there."
+                "configs are not written to ZooKeeper: a KRaft controller is active. Change configs through "
+                "that controller."
             )
         return stat.version
 

@@ -85,7 +85,7 @@ def decode_registration(broker: BrokerId, payload: bytes | None, czxid: int) -> 
     path = broker_path(broker)
     read = decode_json(path, payload, _Registration)
     if read.version < 1:
-        raise MalformedZnode(path, f"its version is {read.version}, which klamm does not read")
+        raise MalformedZnode(path, f"the registration has version {read.version}, which klamm cannot read")
     endpoints = _endpoints(path, read)
     names = [e.listener for e in endpoints]
     if len(set(names)) < len(names):
@@ -98,10 +98,10 @@ def _endpoints(path: str, read: _Registration) -> list[Endpoint]:
     """The listeners in a registration. Raises MalformedZnode."""
     if read.version == 1:
         if read.host is None:
-            raise MalformedZnode(path, "it has neither endpoints nor host")
+            raise MalformedZnode(path, "the registration has neither endpoints nor host")
         return [Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, read.host, _port(path, read.port))]
     if read.endpoints is None:
-        raise MalformedZnode(path, "it has no endpoints")
+        raise MalformedZnode(path, "the registration has no endpoints")
     return [_endpoint(path, text, read.listener_security_protocol_map) for text in read.endpoints]
 
 
@@ -125,5 +125,5 @@ def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endp
 def _port(path: str, number: int) -> int:
     """A valid port, or -1. Raises MalformedZnode."""
     if not -1 <= number <= MAX_PORT:
-        raise MalformedZnode(path, f"{number} is not a port (-1 to {MAX_PORT})")
+        raise MalformedZnode(path, f"the registration has port {number}, but valid are -1 to {MAX_PORT}")
     return number

@@ -159,7 +159,7 @@ def broker_id_of(child: str) -> BrokerId | None:
 def decode_json(path: str, payload: bytes | None, shape: type[T]) -> T:
     """Decode a payload of this shape. Raises MalformedZnode if it is missing, invalid or has another shape."""
     if payload is None:
-        raise MalformedZnode(path, "it is empty")
+        raise MalformedZnode(path, "the znode is empty")
     try:
         return msgspec.json.decode(payload, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

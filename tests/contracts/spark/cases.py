@@ -205,11 +205,6 @@ def all_cases() -> list[Case]:
     return cases
 
 
-def sample(every: int) -> list[Case]:
-    """Every n-th case."""
-    return all_cases()[::every]
-
-
 class Difference(NamedTuple):
     """What klamm answers instead: `rows` or an `error`; `why` says the reason."""
 

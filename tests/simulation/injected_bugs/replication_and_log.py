@@ -4,7 +4,6 @@ from typing import Any, Final
 
 from tests.simulation.injected_bugs.mutant import Mutant, Patch
 
-from klamm.coordinator.handlers.ownership import Ownership
 from klamm.log import loader
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.log import Log
@@ -85,15 +84,6 @@ def gaps_survive_recovery(patch: Patch) -> None:
     patch.setattr(loader.Loader, "_end_before_gap", lambda self, rebuilt, limit: None)
 
 
-def groups_not_loaded(patch: Patch) -> None:
-    """A new coordinator does not read the committed offsets that its predecessor stored."""
-
-    async def load(self: Ownership, number: int, loading: Any) -> int:
-        return 0
-
-    patch.setattr(Ownership, "load", load)
-
-
 MUTANTS: Final = (
     Mutant("43", "KAFKA-1211", "a new follower truncates to its high watermark", truncates_to_high_watermark, (58, 64)),
     Mutant("44", "KAFKA-6361", "a leader does not look for divergence", fetches_without_epoch, (58, 63)),
@@ -106,5 +96,4 @@ MUTANTS: Final = (
     Mutant("49", "KAFKA-7786", "responses of earlier leader epochs are applied", stale_divergence_applied, (64, 42)),
     Mutant("60", "KAFKA-3919", "recovery goes on behind a gap", gaps_survive_recovery, (70, 53, 58)),
     Mutant("h", "", "klamm.sync.before.ack is ignored", never_syncs_before_ack, (48, 58)),
-    Mutant("g", "", "a new coordinator does not load its groups", groups_not_loaded, (57,)),
 )

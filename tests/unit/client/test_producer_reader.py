@@ -8,8 +8,8 @@ import pytest
 from tests.unit.client.test_routing import ONE, TWO
 
 from klamm.client.cluster import ClusterMetadata
-from klamm.client.errors import ConnectionLost, RequestRefused, Unreachable
-from klamm.client.producer import NO_ACKS, DeliveryFailed, Producer, ProducerSettings
+from klamm.client.errors import ConnectionLost, DeliveryFailed, RequestRefused, Unreachable
+from klamm.client.producer import NO_ACKS, Producer, ProducerSettings
 from klamm.client.reader import LIMITS, Gap, LogReader
 from klamm.client.steps import Running, Steps, Wait
 from klamm.model.cluster import Address

@@ -71,7 +71,7 @@ async def test_a_retried_broker_registration_does_not_end_a_controller_term_that
 
 
 LISTS: dict[str, Callable[[Nodes], Awaitable[object]]] = {
-    BROKER_IDS: lambda nodes: nodes.start(2),
+    BROKER_IDS: lambda nodes: tell(nodes, BROKER_IDS + "/2"),
     TOPICS: lambda nodes: nodes.topic("b", [(1,)]),
     DELETE_TOPICS: lambda nodes: tell(nodes, DELETE_TOPICS + "/nope"),
     ISR_CHANGES: lambda nodes: tell(nodes, ISR_CHANGES + "/isr_change_0"),
@@ -179,7 +179,7 @@ async def test_many_failures_of_a_controller_event_within_one_second_increase_it
     assert controller._retry_backoffs_s == {event().retry_key: 1 for event in retried}
 
 
-async def test_reading_the_controller_znode_is_retried_after_a_refusal(
+async def test_reading_the_controller_znode_is_retried_after_zookeeper_refused_the_read(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
+from tests.unit.log.simulated_node import DIRECTORY, Killed, SimulatedNode, kill_at
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
@@ -27,10 +27,6 @@ from klamm.wire.records import CorruptRecords
 FILES = f"{DIRECTORY}/{ORDERS}"
 OVERRIDES = {"orders": {"segment.bytes": "1000", "index.interval.bytes": "200", "file.delete.delay.ms": "1000"}}
 VALUES = [f"value-{number:03}" for number in range(40)]
-
-
-class Killed(BaseException):
-    """The process ends in this file operation."""
 
 
 class DamagedNode(SimulatedNode):
@@ -308,14 +304,6 @@ def test_a_crash_at_any_file_operation_of_a_log_repair_loses_no_record(loses_pow
 
 def _mend_until_killed(node: DamagedNode, operation: int) -> bool:
     """Kill the process at this file operation of the repair; False where there are fewer."""
-    count = 0
-
-    def kill(call: str, path: str) -> int | None:
-        nonlocal count
-        count += 1
-        if count >= operation:
-            raise Killed
-        return None
 
     async def main(logs: LogManager) -> None:
         log = node.fill(logs)
@@ -324,7 +312,7 @@ def _mend_until_killed(node: DamagedNode, operation: int) -> bool:
         node.disk.sync_filesystem("/")
         node.damage(log, 5, 8)
         await scrub(node, logs)
-        node.disk.fault = kill
+        node.disk.fault = kill_at(operation)
         await node.mend(log)
         node.disk.fault = lambda call, path: None
 

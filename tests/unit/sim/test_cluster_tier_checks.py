@@ -103,6 +103,7 @@ class Resting:
         self.final_reads = {ORDERS: FinalRead()}
         self.tree = Tree()
         self.unread_groups: dict[str, str] = {}
+        self.subscriptions: dict[str, str] = {}
         self.copied_offsets: dict[tuple[str, TopicPartition], int] = {}
         self.mistakes: list[str] = []
 

@@ -11,7 +11,7 @@ from tests.unit.spark.batch_bytes import Record, batch
 
 from klamm.model.ids import TopicPartition
 from klamm.spark.columns import arrow_schema
-from klamm.spark.option_table import Reads
+from klamm.spark.option_set import Reads
 from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.plan import plan_ranges
 from klamm.spark.ranges import OffsetRange, TaskRanges

@@ -8,8 +8,9 @@ from klamm.spark.errors import BadOption
 from klamm.spark.kafka_options import NO_EFFECT, REFUSED
 from klamm.spark.offsets import parse_offsets
 from klamm.spark.option_parsers import OnDataLoss
-from klamm.spark.option_table import TABLE, Option, Reads
-from klamm.spark.options import NO_OPTIONS, ReadOptions, read_options, warn_without_effect
+from klamm.spark.option_set import Option, Reads
+from klamm.spark.option_table import READ_OPTIONS, TABLE
+from klamm.spark.options import NO_OPTIONS, ReadOptions, read_options
 
 LEAST = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders"}
 
@@ -80,7 +81,7 @@ def test_an_unsupported_source_option_is_refused_with_the_reason(name: str) -> N
 def test_a_source_option_without_effect_is_accepted_with_a_warning_that_says_why(name: str) -> None:
     assert read_options(LEAST | {name: "1"}) == read_options(LEAST)
     with pytest.warns(UserWarning, match="has no effect") as warned:
-        warn_without_effect({name.upper(): "1"})
+        READ_OPTIONS.warn_without_effect({name.upper(): "1"})
     assert [str(w.message) for w in warned] == [f"option {name.upper()} has no effect: {NO_EFFECT[name]}"]
 
 
@@ -199,13 +200,13 @@ def test_the_error_for_a_missing_required_source_option_names_the_option() -> No
 
 
 @pytest.mark.parametrize("pattern", ["(", "*", "", " "])
-def test_an_invalid_subscribe_pattern_is_refused(pattern: str) -> None:
+def test_an_invalid_value_of_the_option_subscribe_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(BadOption, match=r"option subscribePattern=.*(is not a regular expression|is empty)"):
         read_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern})
 
 
 @pytest.mark.parametrize("assigned", ["orders", "{}", '{"orders": 0}', '{"orders": [true]}', '{"orders": [-1]}'])
-def test_an_invalid_assign_option_is_refused(assigned: str) -> None:
+def test_an_invalid_value_of_the_option_assign_is_refused(assigned: str) -> None:
     with pytest.raises(BadOption, match="option assign"):
         read_options({"kafka.bootstrap.servers": "a:1", "assign": assigned})
 

@@ -33,7 +33,7 @@ class LeaderEpochs:
         )
 
     def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> OffsetForLeaderEpochResponseEpochEndOffset:
-        """The result of one partition."""
+        """Return the end offset of the epoch that was asked for, for one partition, or the error."""
         error, end = self._replicas.end_of_epoch(
             TopicPartition(topic, asked.partition), asked.leader_epoch, asked.current_leader_epoch
         )

@@ -30,7 +30,7 @@ async def read_group(admin: Admin, name: str) -> GroupNow:
 
 
 def _by_partition(lags: list[Lag]) -> dict[TopicPartition, LagNow]:
-    """The lags by partition."""
+    """Return the committed offset and the end offset of each partition."""
     return {found.partition: LagNow(found.committed, found.end) for found in lags}
 
 

@@ -177,7 +177,7 @@ def _wait_until_whole(broker: BrokerId, addresses: dict[BrokerId, Address], time
 
 
 def _ask_all(addresses: dict[BrokerId, Address]) -> str | None:
-    """Return why the cluster is not whole, as any of its brokers reports it; None if all report that it is."""
+    """Return why the cluster is not complete and in sync, as any broker reports it; None if it is."""
 
     async def ask(admin: Admin) -> str | None:
         """Ask each broker for its metadata."""

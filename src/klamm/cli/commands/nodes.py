@@ -14,7 +14,8 @@ from klamm.embedded.cluster import ClusterOptions
 def up(
     nodes: Annotated[int, typer.Option("--nodes", "-n", help="number of nodes")] = 3,
     zookeeper: Annotated[
-        str | None, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of a running ensemble to use")
+        str | None,
+        typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of a running ZooKeeper ensemble to use"),
     ] = None,
     data: Data = "klamm-data",
     port: Annotated[int, typer.Option("--port", help="port of the first node; 0 chooses free ports")] = 9092,

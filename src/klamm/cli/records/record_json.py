@@ -94,7 +94,7 @@ def _headers(given: list[_Text] | dict[str, _Text]) -> tuple[tuple[str, bytes | 
 
 
 def _as_text(content: bytes | None) -> _Text:
-    """Bytes for JSON: text where they are UTF-8."""
+    """Return bytes for JSON: as text if they are UTF-8, else in base64."""
     if content is None:
         return None
     try:

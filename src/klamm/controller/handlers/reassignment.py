@@ -247,7 +247,7 @@ async def _raise_epochs(term: TermContext, stored: Mapping[Partition, LeaderAndI
 
 
 async def _raise_chunk(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
-    """Raise the leader epochs of one chunk in ZooKeeper; returns the partitions that were written."""
+    """Raise the leader epochs of some of the partitions in ZooKeeper; return the partitions that were written."""
 
     async def plan(states: States) -> StatePlan:
         """Return the stored states with a higher leader epoch, to write."""

@@ -10,9 +10,10 @@ from klamm.coordinator.topic_partitions import TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.context import TransactionContext
 from klamm.coordinator.transactions.markers import start_completion
 from klamm.coordinator.transactions.owned import Owned, StatePartition
-from klamm.coordinator.transactions.records import UnknownTransactionRecord, read_key, read_value
+from klamm.coordinator.transactions.records import read_key, read_value
 from klamm.coordinator.transactions.states import PREPARED
 from klamm.coordinator.transactions.transaction import Transaction
+from klamm.coordinator.versioned_records import UnknownRecord
 from klamm.runtime.disk import Buffer
 from klamm.wire.records import BatchHeader
 from klamm.wire.records.record import Record, records
@@ -33,7 +34,7 @@ class LoadedTransactions:
         for record in records(buffer, header):
             try:
                 self._add_record(record)
-            except UnknownTransactionRecord as error:
+            except UnknownRecord as error:
                 log.error(
                     "unreadable record of __transaction_state skipped while loading transactions",
                     offset=record.offset,
@@ -42,9 +43,9 @@ class LoadedTransactions:
                 )
 
     def _add_record(self, record: Record) -> None:
-        """Apply one record to the loaded transactions. Raises UnknownTransactionRecord."""
+        """Apply one record to the loaded transactions. Raises UnknownRecord."""
         if record.key is None:
-            raise UnknownTransactionRecord("the record has no key")
+            raise UnknownRecord("the record has no key")
         transactional_id = read_key(record.key)
         if transactional_id is None:
             log.warning(

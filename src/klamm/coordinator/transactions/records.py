@@ -1,29 +1,24 @@
 """The records of `__transaction_state`, byte for byte. Source: TransactionLog.scala (3.9), its message schemas."""
 
-import struct
 from typing import Final
 
 from klamm.coordinator.transactions.states import BY_ID, EMPTY, STATE_IDS
 from klamm.coordinator.transactions.transaction import Partitions, Transaction, Transition
-from klamm.model.errors import KlammError
+from klamm.coordinator.versioned_records import UnknownRecord, decode_record, encode_record, version_of
 from klamm.model.ids import TopicPartition
-from klamm.wire.errors import WireError
 from klamm.wire.messages import PartitionsSchema, TransactionLogKey, TransactionLogValue
 
-_VERSION: Final = struct.Struct(">h")
+_KEY: Final = "a key in __transaction_state"
+_VALUE: Final = "a value in __transaction_state"
 _KEY_VERSION: Final = 0
 _VALUE_VERSION: Final = 0
 """Version 1 needs transaction.version 1, which no cluster in ZooKeeper mode has."""
 _NEWEST_VALUE: Final = 1
 
 
-class UnknownTransactionRecord(KlammError):
-    """A record of a version that no 3.9 coordinator writes, or that cannot be decoded."""
-
-
 def transaction_key(transactional_id: str) -> bytes:
     """Return the encoded key of the transactional id's record."""
-    return _VERSION.pack(_KEY_VERSION) + TransactionLogKey(transactional_id).encode(_KEY_VERSION)
+    return encode_record(TransactionLogKey(transactional_id), _KEY_VERSION)
 
 
 def transaction_value(transition: Transition) -> bytes:
@@ -38,7 +33,7 @@ def transaction_value(transition: Transition) -> bytes:
         transition.updated_ms,
         transition.start_ms,
     )
-    return _VERSION.pack(_VALUE_VERSION) + value.encode(_VALUE_VERSION)
+    return encode_record(value, _VALUE_VERSION)
 
 
 def _by_topic(partitions: Partitions) -> list[PartitionsSchema]:
@@ -50,31 +45,21 @@ def _by_topic(partitions: Partitions) -> list[PartitionsSchema]:
 
 
 def read_key(key: bytes) -> str | None:
-    """Decode the transactional id from a record's key; None for another version. Raises UnknownTransactionRecord."""
-    version = _version_of(key)
+    """Decode the transactional id from a record's key; None for another version. Raises UnknownRecord."""
+    version = version_of(key, _KEY)
     if version != _KEY_VERSION:
         return None
-    try:
-        return TransactionLogKey.decode(key, version, _VERSION.size).transactional_id
-    except WireError as error:
-        raise UnknownTransactionRecord(
-            f"a key with the record version {version} in __transaction_state cannot be decoded: {error}"
-        ) from error
+    return decode_record(TransactionLogKey, key, version, _KEY).transactional_id
 
 
 def read_value(transactional_id: str, value: bytes) -> Transaction:
-    """Decode the value of a transactional id's record. Raises UnknownTransactionRecord."""
-    version = _version_of(value)
+    """Decode the value of a transactional id's record. Raises UnknownRecord."""
+    version = version_of(value, _VALUE)
     if not 0 <= version <= _NEWEST_VALUE:
-        raise UnknownTransactionRecord(f"a value in __transaction_state has the unknown record version {version}")
-    try:
-        read = TransactionLogValue.decode(value, version, _VERSION.size)
-    except WireError as error:
-        raise UnknownTransactionRecord(
-            f"a value with the record version {version} in __transaction_state cannot be decoded: {error}"
-        ) from error
+        raise UnknownRecord(f"{_VALUE} has the unknown record version {version}")
+    read = decode_record(TransactionLogValue, value, version, _VALUE)
     if not 0 <= read.transaction_status < len(BY_ID) or read.producer_id < 0:
-        raise UnknownTransactionRecord(
+        raise UnknownRecord(
             f"the transaction of producer id {read.producer_id} has the unknown state {read.transaction_status}"
         )
     return Transaction(
@@ -91,13 +76,3 @@ def read_value(transactional_id: str, value: bytes) -> Transaction:
         ),
         start_ms=read.transaction_start_timestamp_ms,
     )
-
-
-def _version_of(record: bytes) -> int:
-    """Return the version that the first two bytes name. Raises UnknownTransactionRecord where there are fewer."""
-    if len(record) < _VERSION.size:
-        raise UnknownTransactionRecord(
-            f"a key or value of {len(record)} bytes in __transaction_state is too short for its version"
-        )
-    version: int = _VERSION.unpack_from(record)[0]
-    return version

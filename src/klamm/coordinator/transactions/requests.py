@@ -89,7 +89,9 @@ async def _find_or_create(context: TransactionContext, transactional_id: str, ti
 
 
 def _find(context: TransactionContext, transactional_id: str) -> _Found | ErrorCode:
-    """Find the transaction; INVALID_PRODUCER_ID_MAPPING where the transactional id is unknown."""
+    """Find the transaction; INVALID_REQUEST without an id, INVALID_PRODUCER_ID_MAPPING where the id is unknown."""
+    if not transactional_id:
+        return ErrorCode.INVALID_REQUEST
     owned = context.transactions.find(transactional_id)
     if isinstance(owned, ErrorCode):
         return owned
@@ -112,8 +114,6 @@ async def add_partitions(
     context: TransactionContext, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Partitions
 ) -> ErrorCode:
     """Add the partitions to the producer's transaction and store it; return the error code."""
-    if not transactional_id:
-        return ErrorCode.INVALID_REQUEST
     found = _find(context, transactional_id)
     if isinstance(found, ErrorCode):
         return found
@@ -128,7 +128,7 @@ def verify_partitions(
     partitions: Iterable[TopicPartition],
 ) -> dict[TopicPartition, ErrorCode]:
     """Check whether each partition is in the producer's open transaction; returns an error for each."""
-    found = _find(context, transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
+    found = _find(context, transactional_id)
     if isinstance(found, ErrorCode):
         return dict.fromkeys(partitions, found)
     return verify(found.transaction, producer, partitions)
@@ -141,8 +141,6 @@ async def end_transaction(
     context: TransactionContext, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
 ) -> ErrorCode:
     """Handle EndTxn: answer once the decision is in the log; the markers are written afterwards."""
-    if not transactional_id:
-        return ErrorCode.INVALID_REQUEST
     found = _find(context, transactional_id)
     if isinstance(found, ErrorCode):
         return found

@@ -12,7 +12,6 @@ from klamm.log.cleaner.job import CleanedFiles, CleaningFailed, CleaningFinished
 from klamm.log.cleaner.selection import DirtyRange
 from klamm.log.cleaner.sessions import advance_cleaning, end_cleaning, start_cleaning
 from klamm.log.errors import StorageFailed
-from klamm.log.leftovers import remove_cleaned_files
 from klamm.log.log import Log
 from klamm.log.settings import UNLIMITED, CleanerSettings
 from klamm.runtime.workers import WorkerFailed, Workers
@@ -97,19 +96,9 @@ class Cleaning:
 
     async def _end(self, workers: Workers) -> None:
         """End the cleaning in the worker process, and remove its unused files."""
-        log, disk = self._log, self._world.disk
         with contextlib.suppress(WorkerFailed):  # with the process, its cleanings are gone
             await workers.run(end_cleaning, self._token)
-        try:
-            log.cleaning.end()
-            await disk.in_thread(remove_cleaned_files, disk, log.directory)
-        except OSError as error:
-            if not log.has_failed:
-                logger.warning(
-                    "cannot remove the files of a compaction; the next start of the node removes them",
-                    directory=log.directory,
-                    reason=str(error),
-                )
+        await self._log.end_cleaning("compaction")
 
     def _on_file_failure(self, failed: CleaningFailed) -> None:
         """Handle an error of a file operation.

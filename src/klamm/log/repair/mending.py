@@ -8,10 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
 
-import structlog
-
 from klamm.log.flushing import sync_files
-from klamm.log.leftovers import remove_cleaned_files
 from klamm.log.log import Log
 from klamm.log.names import CLEANED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX
 from klamm.log.open_files import OpenFiles
@@ -22,8 +19,6 @@ from klamm.runtime.disk import Buffer, Disk
 from klamm.runtime.workers import WorkerFailed, Workers
 from klamm.runtime.world import World
 from klamm.wire.records import CorruptRecords
-
-logger = structlog.get_logger("logs")
 
 COPY_BYTES: Final = 8 * 1024 * 1024
 _OPEN_FILES: Final = 4
@@ -82,21 +77,7 @@ async def mend_segment(world: World, workers: Workers, log: Log, segment: Segmen
     except WorkerFailed as error:
         raise CannotMend(str(error)) from error
     finally:
-        await asyncio.shield(_end(world.disk, log))
-
-
-async def _end(disk: Disk, log: Log) -> None:
-    """Allow compaction of the log again, and remove the files that were not used."""
-    try:
-        log.cleaning.end()
-        await disk.in_thread(remove_cleaned_files, disk, log.directory)
-    except OSError as error:
-        if not log.has_failed:
-            logger.warning(
-                "cannot remove the files of a repair; the next start of the node removes them",
-                directory=log.directory,
-                reason=str(error),
-            )
+        await asyncio.shield(log.end_cleaning("repair"))
 
 
 async def _write_new_log(disk: Disk, segment: Segment, fetch: FetchRange) -> None:

@@ -21,6 +21,7 @@ from klamm.sim.cluster_tier.clients.consumer import Consumer
 from klamm.sim.cluster_tier.clients.copier import Copier
 from klamm.sim.cluster_tier.clients.final_read import read_to_the_end
 from klamm.sim.cluster_tier.clients.locator import open_client
+from klamm.sim.cluster_tier.clients.member import Member
 from klamm.sim.cluster_tier.clients.producer import Producer, ProducerStyle
 from klamm.sim.cluster_tier.disk_faults import CAPACITY_BYTES
 from klamm.sim.cluster_tier.faults import FAULTS
@@ -29,14 +30,16 @@ from klamm.sim.cluster_tier.invariants.rest import FinalRead
 from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER, by_event
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.node import PORT, NodeSettings, SimulatedNode, log_directories, node_config
-from klamm.sim.cluster_tier.operations import OPERATION_TIMEOUT_S, OPERATIONS
+from klamm.sim.cluster_tier.operations import FIRST_TOPIC, OPERATION_TIMEOUT_S, OPERATIONS
 from klamm.sim.cluster_tier.options import WARM_UP_S, Options
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
+    Assigned,
     ClientEvent,
     CommitEnded,
     CommittedOffsetRead,
     DiskEvent,
+    MemberGone,
     NodeStarted,
     Polled,
     PositionLost,
@@ -63,6 +66,7 @@ _QUIET_S: Final = 5.0
 _SMALL_FILES_S: Final = 1.0
 """After this time leader epochs, which nodes write in the background, are on the disks."""
 _RESTART_S: Final = 1.0
+_GROUP: Final = "readers"
 _OF_ZOOKEEPER: Final = by_event(OF_ZOOKEEPER)
 _ASKED: Final = by_event(ALWAYS)
 
@@ -83,6 +87,7 @@ class ClusterTier(ScheduledRun):
         self.operator: AsyncClient
         self.final_reads: dict[TopicPartition, FinalRead] = {}
         self.unread_groups: dict[str, str] = {}
+        self.subscriptions = {_GROUP: FIRST_TOPIC} if self.options.members else {}
         self.copied_offsets: dict[tuple[str, TopicPartition], int] = {}
         self.mistakes: list[str] = []
         self.sent = 0
@@ -131,6 +136,8 @@ class ClusterTier(ScheduledRun):
             self._start_consumer(number)
         for number in range(1, self.options.committers + 1):
             self._start_committer(number)
+        for number in range(1, self.options.members + 1):
+            self._start_member(number)
         for number in range(1, self.options.copiers + 1):
             self._start_copier(number)
 
@@ -264,6 +271,22 @@ class ClusterTier(ScheduledRun):
 
         self.loop.spawn(host, run(), name)
 
+    def _start_member(self, number: int) -> None:
+        """Start a member of the group that reads the first topic, on a host of its own."""
+        name = f"member-{number}"
+        host, world = self.universe.start(name)
+        rng = Rng(f"{self.seed}/{name}")
+
+        async def run() -> None:
+            """Be a member; once all is healed, stay."""
+            client = open_client(world, name, self.options.nodes, PORT)
+            member = Member(_GROUP, client, rng, [FIRST_TOPIC], self._tell, may_retire=number > 1)
+            member.may_go = lambda: not self.is_healed
+            member.may_commit = lambda: self._sends
+            await member.run()
+
+        self.loop.spawn(host, run(), name)
+
     def _start_copier(self, number: int) -> None:
         """Start a client that copies records of the first topic, which is never deleted, to others."""
         name = f"copier-{number}"
@@ -271,16 +294,16 @@ class ClusterTier(ScheduledRun):
         rng = Rng(f"{self.seed}/{name}")
 
         def source() -> TopicPartition | None:
-            """The first partition."""
+            """Return the partition to copy from: the first of a topic that exists; None if there is none."""
             return next(iter(self._readable()), None)
 
         def destinations() -> Sequence[TopicPartition]:
-            """The partitions of other topics."""
+            """Return the partitions to copy to: those of other topics than the source's, while producers may send."""
             first = source()
             return [p for p in self._writable() if first is not None and p.topic != first.topic]
 
         async def run() -> None:
-            """Copy without end."""
+            """Run a copier with its own client until it is cancelled."""
             client = open_client(world, name, self.options.nodes, PORT)
             await Copier(name, world, client, rng, source, destinations, self._tell).run()
 
@@ -398,6 +421,10 @@ class ClusterTier(ScheduledRun):
                 self.tier.on_polled(event)
             case CommitEnded():
                 self.tier.on_commit_ended(event)
+            case Assigned():
+                self.tier.on_assigned(event)
+            case MemberGone():
+                self.tier.on_member_gone(event)
             case ProducerStarted():
                 self.tier.on_producer_started(event)
             case PositionLost():

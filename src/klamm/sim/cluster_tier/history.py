@@ -9,7 +9,9 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
+    Assigned,
     CommitEnded,
+    MemberGone,
     Polled,
     PositionLost,
     PowerLost,
@@ -48,6 +50,8 @@ class GroupCommits:
 
     stored: int = -1
     """The newest that the coordinator said to be stored."""
+    generation: int = -1
+    """Of the member that committed it."""
     open: set[int] = field(default_factory=set)
     """Those without an answer: any of them may be stored, also after a newer one."""
 
@@ -85,6 +89,10 @@ class TierHistory:
     """In the order in which their first records were sent."""
     newest_producers: dict[str, ProducerStarted] = field(default_factory=dict)
     """By transactional id."""
+    generations: dict[str, dict[int, list[Assigned]]] = field(default_factory=dict)
+    """By group and generation: what its members were assigned."""
+    gone_members: set[tuple[str, str]] = field(default_factory=set)
+    """Group and member id of those that read nothing any more."""
     lost: int = 0
     """Records that a power loss took, as no promise forbids."""
 
@@ -160,14 +168,23 @@ class TierHistory:
         """Record the offset of a group's commit, as stored or, where the answer is missing, as possibly stored."""
         known = self.commits.setdefault((event.group, event.partition), GroupCommits())
         if event.is_stored:
-            known.stored = event.offset
+            if event.generation >= known.generation:  # else the answer is late: the next owner has committed since
+                known.stored, known.generation = event.offset, event.generation
         else:
             known.open.add(event.offset)
 
+    def on_assigned(self, event: Assigned) -> None:
+        """Note what a member of a group was assigned in a generation."""
+        self.generations.setdefault(event.group, {}).setdefault(event.generation, []).append(event)
+
+    def on_member_gone(self, event: MemberGone) -> None:
+        """Note that a member reads nothing any more."""
+        self.gone_members.add((event.group, event.member))
+
     def on_producer_started(self, event: ProducerStarted) -> None:
-        """Record which producer of the transactional id fenced the others, and when."""
+        """Record which epoch of the transactional id fences the lower ones, and from when on."""
         newest = self.newest_producers.get(event.transactional_id)
-        if newest is None or newest.instance < event.instance:
+        if newest is None or newest.epoch < event.epoch:
             self.newest_producers[event.transactional_id] = event
 
     def on_position_lost(self, event: PositionLost) -> None:

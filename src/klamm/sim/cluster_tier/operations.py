@@ -32,6 +32,8 @@ from klamm.wire.messages import (
 )
 
 OPERATION_TIMEOUT_S: Final = 20.0
+FIRST_TOPIC: Final = "t1"
+"""The topic that is created first; it is never deleted."""
 _ASK_S: Final = 10.0
 _ASK_MS: Final = 5_000
 _TOPIC_RESOURCE: Final = 2

@@ -37,6 +37,8 @@ class Options:
     consumers: int = 1
     committers: int = 1
     """Clients that commit offsets of a group each."""
+    members: int = 0
+    """Members of one consumer group, which come and go."""
     copiers: int = 0
     """Clients that copy records in transactions."""
     device_s: float = 0.0
@@ -71,6 +73,7 @@ class Options:
             producers=rng.choice((1, 2, 3)),
             consumers=rng.choice((1, 2)),
             committers=Rng(f"{seed}/committers").choice((0, 1, 2)),
+            members=Rng(f"{seed}/members").choice((0, 0, 2, 3)),
             copiers=Rng(f"{seed}/copiers").choice((0, 0, 1, 2)),
             device_s=rng.choice((0.0, 0.001, 0.02)),
             pause_s=rng.choice((0.5, 1.0, 2.0, 4.0)),

@@ -21,13 +21,13 @@ class TransactionState(StrEnum):
 class Transaction:
     """One transaction of a copier: copies of records of `source`, and the offset after them."""
 
-    __slots__ = ("group", "instance", "next_offset", "number", "sends", "source", "state")
+    __slots__ = ("epoch", "group", "next_offset", "sends", "source", "state")
 
-    def __init__(self, group: str, instance: int, source: TopicPartition, next_offset: int) -> None:
+    def __init__(self, group: str, epoch: int, source: TopicPartition, next_offset: int) -> None:
         self.group = group
         """The transactional id, and the group whose offset is committed."""
-        self.instance = instance
-        """Which producer of the transactional id it belongs to; each one fences those before."""
+        self.epoch = epoch
+        """The producer epoch, which fences the producers of lower epochs."""
         self.source = source
         self.next_offset = next_offset
         self.sends: list[Send] = []
@@ -125,6 +125,27 @@ class CommitEnded(NamedTuple):
     offset: int
     is_stored: bool
     """Whether the coordinator said so; else the offset may be stored, now or a little later."""
+    generation: int = -1
+    """Of the member that commits; -1 for a client that is no member."""
+    began_s: float = 0.0
+    """When the first attempt was sent."""
+
+
+class Assigned(NamedTuple):
+    """A member of a group got its partitions in a generation."""
+
+    group: str
+    generation: int
+    member: str
+    partitions: tuple[TopicPartition, ...]
+    at_s: float
+
+
+class MemberGone(NamedTuple):
+    """A member left its group, or fell silent: it reads nothing any more."""
+
+    group: str
+    member: str
 
 
 class CommittedOffsetRead(NamedTuple):
@@ -139,7 +160,7 @@ class ProducerStarted(NamedTuple):
     """The coordinator gave a producer of a transactional id its epoch: those before it are fenced."""
 
     transactional_id: str
-    instance: int
+    epoch: int
     at_s: float
 
 
@@ -186,5 +207,7 @@ ClientEvent = (
     | CommitEnded
     | CommittedOffsetRead
     | ProducerStarted
+    | Assigned
+    | MemberGone
 )
 DiskEvent = Truncated | WrittenAfterError | PowerLost | NodeStarted

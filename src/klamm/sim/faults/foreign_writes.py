@@ -31,7 +31,7 @@ def _end_sessions(cluster: ScheduledCluster, path: str) -> None:
 
 
 def _change_of(cluster: ScheduledCluster, path: str) -> Op | None:
-    """The operation that changes what is read at this path; None where there is none."""
+    """Return an operation that changes what a read of this path returns; None if there is none for it."""
     node = cluster.tree.get(path)
     if node is None or path.endswith("/state") or path in _NOT_WRITTEN:
         return None

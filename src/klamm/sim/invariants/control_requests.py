@@ -1,6 +1,8 @@
 """What controllers tell brokers, and in which order."""
 
+from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from klamm.controller.control_requests import StopReplicaItem
 from klamm.controller.events import ControlledShutdown
@@ -24,14 +26,18 @@ _LEADERS_GONE = -2
 """Leader of a partition whose topic is being deleted, in UpdateMetadata."""
 
 
+def _sent_states(history: History, event: RequestSent) -> Iterator[tuple[TopicPartition, int, Any]]:
+    """Each state of a control request that has not been compared yet, with its partition and the version it names."""
+    if history.requests.was_compared(event):
+        return
+    for p, _, s in partition_states(event.message):
+        if s.leader != _LEADERS_GONE:
+            yield p, s.zk_version if isinstance(event.message, UpdateMetadataRequest) else s.partition_epoch, s
+
+
 def requests_carry_written_states(history: History, event: RequestSent) -> str | None:
     """Leader, leader epoch and ISR in a control request were stored in the znode version that it names."""
-    if history.requests.was_compared(event):
-        return None
-    for p, _, s in partition_states(event.message):
-        if s.leader == _LEADERS_GONE:
-            continue
-        version = s.zk_version if isinstance(event.message, UpdateMetadataRequest) else s.partition_epoch
+    for p, version, s in _sent_states(history, event):
         told = s.leader, s.leader_epoch, tuple(s.isr)
         lives = [v[version] for v in history.states.incarnations_of(p) if version < len(v)]
         if lives and not any(told == (was.leader, was.leader_epoch, was.isr) for was in lives):
@@ -41,12 +47,7 @@ def requests_carry_written_states(history: History, event: RequestSent) -> str |
 
 def requests_follow_writes(history: History, event: RequestSent) -> str | None:
     """A control request is sent after the state in it was written to ZooKeeper."""
-    if history.requests.was_compared(event):
-        return None
-    for p, _, s in partition_states(event.message):
-        if s.leader == _LEADERS_GONE:
-            continue
-        version = s.zk_version if isinstance(event.message, UpdateMetadataRequest) else s.partition_epoch
+    for p, version, _ in _sent_states(history, event):
         if not any(version < len(versions) for versions in history.states.incarnations_of(p)):
             return f"{p}: broker {event.target} is sent version {version}, which does not exist"
     return None

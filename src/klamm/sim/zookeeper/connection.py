@@ -310,7 +310,7 @@ class ServerConnection(asyncio.Protocol):
             self._pending_response = (zxid, packets.reply(xid, zxid, result.code, body))
 
     def _serve_read(self, xid: int, opcode: int, reader: Reader) -> None:
-        """Handle a request from this server's own tree."""
+        """Answer a read request from the znodes as this server has them; a slow server may lack the newest changes."""
         server = self._server
         loss = None
         if opcode in _FAULTY_READS:

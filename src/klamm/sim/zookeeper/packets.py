@@ -52,7 +52,7 @@ def connect_answer(timeout_ms: int, session: int, password: bytes, knows_read_on
 
 
 def with_length_prefix(packet: bytes) -> bytes:
-    """The packet as a frame."""
+    """Return the packet as it goes over the connection: its length as int32, then its bytes."""
     return pack_int(len(packet)) + packet
 
 

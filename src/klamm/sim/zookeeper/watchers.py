@@ -49,7 +49,7 @@ class Watchers(Generic[W]):
         return list(told)
 
     def _watchers_above(self, path: str) -> dict[W, None]:
-        """Those who watch a subtree that this path is in."""
+        """Return the watchers of this path's subtree and of the subtree of each of its ancestors."""
         told: dict[W, None] = {}
         while True:
             told |= self.subtrees.get(path, {})

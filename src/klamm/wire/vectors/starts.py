@@ -74,7 +74,7 @@ def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
         ends[slots[:lanes] + k] = behind
         position[:lanes] = behind
     if (position != limits).any():
-        raise CorruptBatch("the lengths of its records do not add up to the length of the batch")
+        raise CorruptBatch("the lengths of a batch's records do not add up to the length of the batch")
     return Bodies(starts, ends)
 
 
@@ -90,7 +90,7 @@ def find_in_a_loop(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
         raise CorruptBatch("a record is longer than the rest of its batch") from error
     lengths, starts = read_varints(raw, np.array(lengths_at, np.int64))
     if (lengths < 0).any() or (np.array(behind, np.int64) != areas.ends).any():
-        raise CorruptBatch("the lengths of its records do not add up to the length of the batch")
+        raise CorruptBatch("the lengths of a batch's records do not add up to the length of the batch")
     return Bodies(starts, starts + lengths)
 
 

@@ -78,7 +78,6 @@ class _Producer:
 
     def __init__(self, copier: Copier, number: int, source: TopicPartition) -> None:
         self._copier = copier
-        self._number = number
         self._source = source
         self._name = f"{copier.name}/{number}"
         self._client = copier.client
@@ -88,11 +87,11 @@ class _Producer:
         self._sequences: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Take over, then copy transaction by transaction."""
+        """Initialise the transactional id, which fences the former producer, then copy transaction by transaction."""
         try:
             await self._client.run(self._transactions.init(self._backoff()))
             now_s = asyncio.get_running_loop().time()
-            self._copier.tell(ProducerStarted(self._copier.name, self._number, now_s))
+            self._copier.tell(ProducerStarted(self._copier.name, self._transactions.producer.epoch, now_s))
             position = await self._committed_offset()
             while destinations := self._copier.destinations():
                 await asyncio.sleep(self._copier.rng.expovariate(1 / _PAUSE_S))
@@ -120,7 +119,7 @@ class _Producer:
         if read.error is not ErrorCode.NONE or not read.found.records:
             return position
         next_offset = read.found.records[-1][0] + 1
-        transaction = Transaction(self._copier.name, self._number, self._source, next_offset)
+        transaction = Transaction(self._copier.name, self._transactions.producer.epoch, self._source, next_offset)
         copies = [offset for offset, _ in read.found.visible]
         await self._send_copies(transaction, copies, destinations)
         offsets = {self._source: next_offset}
@@ -171,7 +170,7 @@ class _Producer:
         return b"%s/%d<%d" % (self._name.encode(), self._copier.copies, offset)
 
     def _backoff(self) -> Backoff:
-        """The waits of one request to a coordinator."""
+        """Return the waits between the attempts of one request to a coordinator, which end after `_PATIENCE_S`."""
         return Backoff(asyncio.get_running_loop().time, _PATIENCE_S)
 
 

@@ -43,6 +43,11 @@ class RestingCluster(Protocol):
         ...
 
     @property
+    def subscriptions(self) -> Mapping[str, str]:
+        """By group: the topic that its members read."""
+        ...
+
+    @property
     def copied_offsets(self) -> Mapping[tuple[str, TopicPartition], int]:
         """By copier and source: the offset that is committed in the end."""
         ...

@@ -2,9 +2,11 @@
 
 from typing import Any, Final
 
-from klamm.sim.cluster_tier.invariants import clients, logs, rest, transactions
+from klamm.sim.cluster_tier.invariants import clients, groups, logs, rest, transactions
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
+    Assigned,
+    CommitEnded,
     CommittedOffsetRead,
     CorruptPoll,
     NodeStarted,
@@ -42,6 +44,8 @@ ALWAYS: Final = (
     Row(61, clients.high_watermark_is_monotone, (Polled,), "KAFKA-13091"),
     Row(54, clients.positions_stay_valid, (PositionLost,)),
     Row(57, clients.committed_offsets_are_kept, (CommittedOffsetRead,)),
+    Row(57, groups.partitions_have_one_owner, (Assigned,)),
+    Row(57, groups.commits_of_former_generations_are_refused, (CommitEnded,)),
     Row(73, clients.only_whole_batches_are_served, (CorruptPoll,)),
     Row(58, logs.in_sync_replicas_have_what_is_committed, (StateWritten, Acknowledged, Polled), "KIP-101, KIP-320"),
     Row(62, logs.joining_replicas_have_the_leaders_epoch, (StateWritten,), "KAFKA-7128"),
@@ -58,6 +62,7 @@ AT_REST: Final = (
     Row(43, rest.nothing_is_pending, (), "KAFKA-4214, KAFKA-6650"),
     Row(48, rest.acknowledged_records_are_read),
     Row(57, rest.groups_have_a_coordinator),
+    Row(57, groups.every_partition_is_owned),
     Row(50, rest.idempotent_records_are_there_once),
     Row(69, transactions.no_transaction_stays_open, (), "KIP-890"),
     Row(47, transactions.transactions_are_whole),

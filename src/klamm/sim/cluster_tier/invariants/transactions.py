@@ -24,16 +24,16 @@ def only_committed_transactions_are_read(history: TierHistory, event: Polled) ->
 
 
 def fenced_producers_write_nothing(history: TierHistory, event: Acknowledged) -> str | None:
-    """Once the coordinator gave a newer producer of the transactional id its epoch, no older one appends a batch."""
+    """Once a producer has its epoch from the coordinator, no producer of a lower epoch appends a batch."""
     send, transaction = event.send, event.send.transaction
     if transaction is None or not _keeps_transactions(history) or not history.is_untouched(send.partition):
         return None
     newest = history.newest_producers[transaction.group]
-    if newest.instance <= transaction.instance or send.attempted_s <= newest.at_s:
+    if newest.epoch <= transaction.epoch or send.attempted_s <= newest.at_s:
         return None
     return (
-        f"{send.partition}: {send.producer} wrote {send.values} at {send.attempted_s:.3f} s, although producer"
-        f" {newest.instance} of {transaction.group} had fenced it at {newest.at_s:.3f} s"
+        f"{send.partition}: {send.producer} wrote {send.values} at {send.attempted_s:.3f} s, although epoch"
+        f" {newest.epoch} of {transaction.group} had fenced it at {newest.at_s:.3f} s"
     )
 
 
@@ -73,7 +73,9 @@ def records_are_copied_once(cluster: RestingCluster) -> str | None:
     history = cluster.tier
     for (group, source), end in cluster.copied_offsets.items():
         final = cluster.final_reads.get(source)
-        if final is None or final.error or not _keeps_transactions(history) or not history.is_untouched(source):
+        if final is None or final.error or not _keeps_transactions(history):
+            continue
+        if not history.is_promised(source) or not history.is_untouched(source):
             continue
         transactions = [t for t in history.transactions if (t.group, t.source) == (group, source)]
         if not all(_is_judged(cluster, t) for t in transactions):

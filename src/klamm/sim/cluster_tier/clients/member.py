@@ -1,0 +1,155 @@
+"""Members of a consumer group: they join, read, commit what they have read, and go, with a word or without one."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from klamm.client.asynchronous import AsyncClient
+from klamm.client.backoff import Backoff
+from klamm.client.committed_offsets import Membership
+from klamm.client.group_member import GroupMember, Heartbeat, MemberSettings, MembershipLost, commit
+from klamm.client.records import FetchLimits
+from klamm.client.routing import CoordinatorRoute, CoordinatorType
+from klamm.client.steps import Steps
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.runtime.randomness import Rng
+from klamm.sim.cluster_tier.clients.consumer import Reader
+from klamm.sim.cluster_tier.trace import Assigned, ClientEvent, CommitEnded, MemberGone
+from klamm.wire.records import CorruptRecords
+
+_SESSION_MS: Final = 6_000
+"""The least that brokers allow by default."""
+_REBALANCE_MS: Final = 8_000
+_JOIN_S: Final = 20.0
+_PATIENCE_S: Final = 4.0
+"""For a heartbeat or a commit, with all attempts."""
+_ROUND_S: Final = 0.5
+_LIFE_S: Final = 15.0
+"""Mean time that a member stays."""
+_ABSENCE_S: Final = 3.0
+_LEAVES: Final = 0.5
+"""Which part of the members leaves the group; the others only fall silent."""
+_RETIRES: Final = 0.3
+"""How often a member that goes is not followed by another one."""
+_COMMITS_LATE: Final = 0.3
+"""How often a commit of the former generation arrives after the member has joined the next one."""
+_LIMITS: Final = FetchLimits(2_000, 0)
+
+
+class Member:
+    """`await run()` until cancelled: one member after the other, each new to the group."""
+
+    def __init__(
+        self,
+        group: str,
+        client: AsyncClient,
+        rng: Rng,
+        topics: Sequence[str],
+        tell: Callable[[ClientEvent], None],
+        *,
+        may_retire: bool,
+    ) -> None:
+        self._group = group
+        self._route = CoordinatorRoute(client.cluster, CoordinatorType.GROUP, group)
+        self._may_retire = may_retire
+        self._former: tuple[Membership, dict[TopicPartition, int]] | None = None
+        """The membership in the last generation, and the offsets that it committed last."""
+        self._client = client
+        self._reader = Reader(client)
+        self._rng = rng
+        self._topics = tuple(topics)
+        self._tell = tell
+        self.may_go: Callable[[], bool] = lambda: True
+        """Whether members still come and go; once they do not, the last one stays."""
+        self.may_commit: Callable[[], bool] = lambda: True
+
+    async def run(self) -> None:
+        """Be a member for a while, then be away for a while, until this one retires."""
+        while True:
+            settings = MemberSettings(
+                self._group, self._topics, session_timeout_ms=_SESSION_MS, rebalance_timeout_ms=_REBALANCE_MS
+            )
+            member = GroupMember(self._client.cluster, settings)
+            ends_s = asyncio.get_running_loop().time() + self._rng.expovariate(1 / _LIFE_S)
+            while not self.may_go() or asyncio.get_running_loop().time() < ends_s:
+                try:
+                    await self._take_part(member, ends_s)
+                except (KlammError, TimeoutError, OSError):
+                    await asyncio.sleep(_ROUND_S)
+            await self._go(member)
+            if self._may_retire and self._rng.random() < _RETIRES:
+                return
+            await asyncio.sleep(self._rng.expovariate(1 / _ABSENCE_S))
+
+    async def _take_part(self, member: GroupMember, ends_s: float) -> None:
+        """Join, and read until the generation ends or this member goes. Raises KlammError."""
+        assigned = await self._client.run(member.join(self._backoff(_JOIN_S)))
+        generation = member.membership.generation
+        now_s = asyncio.get_running_loop().time()
+        self._tell(Assigned(self._group, generation, member.membership.member_id, assigned, now_s))
+        await self._commit_late()
+        committed = await self._client.run(member.committed(assigned, self._backoff(_PATIENCE_S)))
+        positions = {p: committed.get(p, 0) for p in assigned}
+        told = dict(positions)
+        while not self.may_go() or asyncio.get_running_loop().time() < ends_s:
+            await asyncio.sleep(_ROUND_S)
+            for p in positions:
+                positions[p] = await self._read(p, positions[p])
+            beat = await self._client.run(member.heartbeat(self._backoff(_PATIENCE_S)))
+            read = {p: offset for p, offset in positions.items() if offset != told[p]}
+            if read and self.may_commit():
+                await self._commit(member, read)
+                told |= read
+            if beat is Heartbeat.REBALANCE:
+                return
+            if await self._client.run(member.has_partition_change(self._backoff(_PATIENCE_S))):
+                return
+
+    async def _read(self, partition: TopicPartition, position: int) -> int:
+        """Read on in one partition, and return the next position."""
+        try:
+            read = await self._reader.read(partition, position, _LIMITS)
+            if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                return await self._reader.start_of(partition)
+        except (CorruptRecords, KlammError, OSError):
+            return position
+        return read.found.records[-1][0] + 1 if read.found.records else position
+
+    async def _commit(self, member: GroupMember, offsets: dict[TopicPartition, int]) -> None:
+        """Commit as member of this generation. Raises KlammError."""
+        self._former = member.membership, offsets
+        await self._told(member.membership, offsets, member.commit(offsets, self._backoff(_PATIENCE_S)))
+
+    async def _commit_late(self) -> None:
+        """Commit once more as member of the former generation, as a request that was on its way does."""
+        former, self._former = self._former, None
+        if former is not None and self.may_commit() and self._rng.random() < _COMMITS_LATE:
+            membership, offsets = former
+            late = commit(self._route, offsets, self._backoff(_PATIENCE_S), membership)
+            with contextlib.suppress(MembershipLost):
+                await self._told(membership, offsets, late)
+
+    async def _told(self, membership: Membership, offsets: dict[TopicPartition, int], committing: Steps[None]) -> None:
+        """Commit, and tell whether that is known to have worked. Raises KlammError."""
+        began_s, is_stored = asyncio.get_running_loop().time(), False
+        try:
+            await self._client.run(committing)
+            is_stored = True
+        finally:
+            for p, offset in offsets.items():
+                self._tell(CommitEnded(self._group, p, offset, is_stored, membership.generation, began_s))
+
+    async def _go(self, member: GroupMember) -> None:
+        """Leave the group, or fall silent."""
+        self._tell(MemberGone(self._group, member.membership.member_id))
+        if self._rng.random() < _LEAVES:
+            try:
+                await self._client.run(member.leave(self._backoff(_PATIENCE_S)))
+            except (KlammError, OSError):
+                return
+
+    def _backoff(self, total_s: float) -> Backoff:
+        """The waits between the attempts of one request."""
+        return Backoff(asyncio.get_running_loop().time, total_s)

@@ -1,0 +1,157 @@
+"""How the driver makes a micro-batch visible, all of it or nothing, whoever dies when.
+
+Tasks leave open transactions. The commit of the micro-batch is one record in the topic of commits: before it nothing of
+the batch is ever committed, after it all transactions in it are, by this run or by the next one. See
+docs/decisions/0017-spark-sink.md.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+from klamm.client.errors import RequestRefused
+from klamm.model.errors import ErrorCode
+from klamm.spark.read_client import ReadClient
+from klamm.spark.sink_commits import (
+    COMMIT_TIMEOUT_MS,
+    Commit,
+    CommitsUnusable,
+    CommitTopic,
+    TaskPart,
+    commit_transactional_id,
+    task_prefix,
+)
+from klamm.spark.sink_task import (
+    SinkJob,
+    WriteName,
+    check_not_behind,
+    transactions_of,
+)
+from klamm.spark.sink_transactions import OpenTransaction
+
+
+class BatchCommit:
+    """Commits or aborts what the tasks of one micro-batch wrote."""
+
+    def __init__(self, brokers: ReadClient, job: SinkJob, write: WriteName, now_ms: Callable[[], int]) -> None:
+        self._brokers = brokers
+        self._job = job
+        self._write = write
+        self._transactions = transactions_of(brokers)
+        self._topic = CommitTopic(brokers, job.options.commit_topic, now_ms)
+
+    def commit(self, parts: Sequence[TaskPart]) -> None:
+        """Commit what the tasks wrote, unless an earlier run did it. Raises CommitsUnusable, Unreachable."""
+        own, last = self._open()
+        if last is not None and last.batch == self._write.batch:
+            commit = self._completion(last, parts)
+        else:
+            commit = Commit(self._write.batch, tuple(part for part in parts if part.transaction is not None))
+            self._check_open(commit.parts)
+        if commit is not None and commit.parts:
+            self._topic.write(self._write.query, commit, own, self._transactions)
+            if lost := self._settle(commit):
+                raise CommitsUnusable(
+                    f"{self._name}: the transactions of the tasks {_numbers(lost)} were aborted while it was "
+                    "committed, for example by kafka.transaction.timeout.ms. Start the query again: it writes the "
+                    "rows of these tasks again if they are the same."
+                )
+        self._abort_others(commit or last)
+
+    def abort(self, parts: Sequence[TaskPart]) -> None:
+        """Abort what the tasks wrote, unless the batch is committed. Raises CommitsUnusable, Unreachable."""
+        _, last = self._open()
+        mine = last if last is not None and last.batch == self._write.batch else None
+        kept = {part.transaction for part in mine.parts} if mine else set()
+        for part in parts:
+            if part.transaction is not None and part.transaction not in kept:
+                self._brokers.client.run(self._transactions.end(part.transaction, commit=False))
+        self._abort_others(mine)
+
+    @property
+    def _name(self) -> str:
+        """The batch, for errors."""
+        return f"query {self._write.query}, batch {self._write.batch}"
+
+    def _open(self) -> tuple[OpenTransaction, Commit | None]:
+        """The transaction for a commit, which fences older runs of the query, and the last commit."""
+        name = commit_transactional_id(self._write.query)
+        own = self._brokers.client.run(self._transactions.begin(name, COMMIT_TIMEOUT_MS))
+        last = self._topic.last(self._write.query)
+        check_not_behind(last.batch if last else None, self._write)
+        return own, last
+
+    def _check_open(self, parts: Collection[TaskPart]) -> None:
+        """Raise CommitsUnusable where a transaction is not open any more: then nothing is committed."""
+        for part in parts:
+            transaction, partition = part.transaction, part.partition
+            assert transaction is not None
+            assert partition is not None
+            if not self._brokers.client.run(self._transactions.is_open(transaction, partition)):
+                raise CommitsUnusable(
+                    f"{self._name}: the transaction of task {part.task} was aborted before the commit, by "
+                    "kafka.transaction.timeout.ms or by another run of the query. Nothing of the batch is committed. "
+                    "Raise the timeout or make batches smaller, or stop the other run; then start the query again."
+                )
+
+    def _settle(self, commit: Commit) -> list[TaskPart]:
+        """Commit all transactions of a commit; returns those parts whose transactions were aborted."""
+        return [part for part in commit.parts if not self._end(part)]
+
+    def _end(self, part: TaskPart) -> bool:
+        """Commit one transaction; whether it is committed. Raises CommitsUnusable where nobody can know it."""
+        assert part.transaction is not None
+        try:
+            return self._brokers.client.run(self._transactions.end(part.transaction, commit=True))
+        except RequestRefused as error:
+            if error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                raise
+            raise CommitsUnusable(
+                f"{self._name}: the brokers have forgotten the transactional id {part.transaction.transactional_id} "
+                "(transactional.id.expiration.ms), so it cannot be known whether the rows of task "
+                f"{part.task} were committed. Compare topic and input, and start the query with a new "
+                "checkpointLocation (a batch write: with a new writeId)."
+            ) from error
+
+    def _completion(self, last: Commit, parts: Sequence[TaskPart]) -> Commit | None:
+        """What is left to commit where an earlier run decided this batch; None where all of it is committed.
+
+        SinkTransactions that were aborted before the earlier run could commit them are replaced by those of the same
+        tasks in this run, if these have the same rows. Raises CommitsUnusable if not.
+        """
+        lost = {part.task for part in self._settle(last)}
+        if not lost:
+            return None
+        mine = {part.task: part for part in parts if part.rows}
+        earlier = {part.task: part for part in last.parts}
+        different = [
+            task
+            for task in sorted(mine.keys() | earlier.keys())
+            if task not in mine
+            or task not in earlier
+            or (mine[task].rows, mine[task].digest) != (earlier[task].rows, earlier[task].digest)
+        ]
+        if different:
+            raise CommitsUnusable(
+                f"{self._name}: an earlier run committed a part of this batch, and the transactions of its tasks "
+                f"{', '.join(map(str, sorted(lost)))} were aborted by their timeout. The rows of the tasks "
+                f"{', '.join(map(str, different))} are now others, or in another order, so the batch cannot be "
+                "completed. Make the order of rows repeatable, or start the query with a new checkpointLocation."
+            )
+        again = [mine[task] for task in sorted(lost)]
+        self._check_open(again)
+        return Commit(last.batch, tuple(mine[part.task] if part.task in lost else part for part in last.parts))
+
+    def _abort_others(self, commit: Commit | None) -> None:
+        """Abort open transactions of tasks that do not belong to the commit: of killed and of duplicate attempts.
+
+        Without it readers with read_committed would wait for their timeout.
+        """
+        kept = {part.transaction.transactional_id for part in (commit.parts if commit else ()) if part.transaction}
+        run = self._brokers.client.run
+        for name in run(self._transactions.ongoing(task_prefix(self._write.query))):
+            if name not in kept:
+                run(self._transactions.begin(name, self._job.options.transaction_timeout_ms))
+
+
+def _numbers(parts: Sequence[TaskPart]) -> str:
+    """The numbers of the tasks."""
+    return ", ".join(str(part.task) for part in parts)

@@ -1,0 +1,226 @@
+"""The topic of commits: for each query the last micro-batch that it committed, and in which transactions.
+
+A commit is a record in a transaction of the query's own transactional id, so that of two drivers of one query only the
+newer one can write it. The topic is compacted: it keeps the last record of each query.
+"""
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from klamm.client.cluster import partition_counts, topic_ids_of
+from klamm.client.errors import DeliveryFailed, RequestRefused, RetriableError, code_name
+from klamm.client.offsets import EARLIEST, LATEST
+from klamm.client.partitioners import by_murmur2
+from klamm.client.routing import send_to_controller
+from klamm.client.transactions import ProducerFenced, ProducerIdAndEpoch
+from klamm.client.versions import Request
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.spark.ranges import OffsetRange, TaskRanges
+from klamm.spark.read_client import ReadClient
+from klamm.spark.record_encoder import RecordColumns, Run, encode_runs
+from klamm.spark.record_writer import ALL_SIZES, Identity, RecordWriter, SendSettings
+from klamm.spark.schema import Columns
+from klamm.spark.sink_transactions import OpenTransaction, SinkTransactions
+from klamm.spark.tasks import POOL, Job, read_task
+from klamm.wire.api import ApiKey
+from klamm.wire.compression import Codec
+from klamm.wire.messages import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+PARTITIONS: Final = 16
+MAX_REPLICAS: Final = 3
+SEGMENT_BYTES: Final = 1 << 20
+"""Small, so that compaction keeps the topic small: each task and each commit reads one partition of it."""
+COMMIT_TIMEOUT_MS: Final = 30_000
+"""Of the transaction that has the commit: as long may a killed driver keep the commits of other queries unread."""
+_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.1"}
+_CREATE_TIMEOUT_MS: Final = 30_000
+
+
+OWN_STUCK_S: Final = 1.0
+"""The transaction of a commit takes milliseconds: one that is open for longer is that of a killed driver."""
+_PREFIX: Final = "klamm"
+
+
+class CommitsUnusable(KlammError):
+    """The topic of commits cannot be used; the text says why and what to do."""
+
+
+class TaskPart(NamedTuple):
+    """What one task wrote: `rows` and `digest` of its content in order, and the transaction that has it.
+
+    `transaction` is None where the task wrote nothing; `partition` is one of those in the transaction, not stored.
+    """
+
+    task: int
+    rows: int
+    digest: int
+    transaction: OpenTransaction | None = None
+    partition: TopicPartition | None = None
+
+
+class Commit(NamedTuple):
+    """A micro-batch that is written when all these transactions are committed."""
+
+    batch: int
+    parts: tuple[TaskPart, ...]
+
+
+def to_json(commit: Commit) -> bytes:
+    """The commit as a record's value."""
+    parts = [
+        {
+            "task": part.task, "rows": part.rows, "digest": part.digest,
+            "transactionalId": transaction.transactional_id, "producerId": transaction.producer.id,
+            "producerEpoch": transaction.producer.epoch,
+        }
+        for part in commit.parts if (transaction := part.transaction) is not None
+    ]  # fmt: skip
+    return json.dumps({"version": 1, "batch": commit.batch, "tasks": parts}).encode()
+
+
+def from_json(content: bytes) -> Commit:
+    """The commit of a record's value. Raises ValueError, KeyError or TypeError for what is not one."""
+    found = json.loads(content)
+    if found["version"] != 1:
+        raise ValueError(f"version {found['version']!r} is not known")
+    parts = [
+        TaskPart(
+            part["task"], part["rows"], part["digest"],
+            OpenTransaction(part["transactionalId"], ProducerIdAndEpoch(part["producerId"], part["producerEpoch"])),
+        )
+        for part in found["tasks"]
+    ]  # fmt: skip
+    return Commit(int(found["batch"]), tuple(parts))
+
+
+def commit_transactional_id(query: str) -> str:
+    """The transactional id for the commits of a query."""
+    return f"{_PREFIX}:{query}"
+
+
+def task_prefix(query: str) -> str:
+    """With what the transactional ids of all tasks of a query begin; no query's own id begins with another's."""
+    return f"{_PREFIX}:{query}:"
+
+
+class CommitTopic:
+    def __init__(self, brokers: ReadClient, topic: str, now_ms: Callable[[], int]) -> None:
+        self._brokers = brokers
+        self._topic = topic
+        self._now_ms = now_ms
+
+    def create_if_missing(self) -> None:
+        """Make sure that the topic exists. Raises CommitsUnusable, Unreachable."""
+        if partition_counts(self._brokers.topics([self._topic])):
+            return
+        replicas = min(MAX_REPLICAS, len(self._brokers.cluster.brokers))
+        configs = [CreatableTopicConfig(name, value) for name, value in _CONFIGS.items()]
+        topic = CreatableTopic(self._topic, PARTITIONS, replicas, [], configs)
+        request = Request(ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic], _CREATE_TIMEOUT_MS, False))
+        backoff = self._brokers.backoff(self._brokers.options.api_timeout_s)
+        answer = self._brokers.client.run(send_to_controller(self._brokers.cluster, request, backoff))
+        [result] = answer.topics
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise CommitsUnusable(
+                f"cannot create the topic {self._topic} for commits ({code_name(result.error_code)}: "
+                f"{result.error_message or 'no reason given'}). Create it with cleanup.policy=compact, or set the "
+                "option commitTopic to a topic that exists."
+            )
+        while not partition_counts(self._brokers.topics([self._topic])):
+            error = RetriableError(f"topic {self._topic} is not in the metadata yet")
+            self._brokers.client.world.sleep(backoff.next_wait_s(f"creating topic {self._topic}", error))
+
+    def last(self, query: str, transactions: SinkTransactions | None = None) -> Commit | None:
+        """The last commit of the query; None where it never committed. Raises CommitsUnusable, Unreachable.
+
+        With `transactions` the commit that a killed run of the query left open is aborted.
+        """
+        partition, topic_id = self._partition(query)
+        end = self._brokers.offsets({partition: LATEST}, read_committed=False)[partition]
+        self._wait_until_stable(partition, end, query, transactions)
+        start = self._brokers.offsets({partition: EARLIEST})[partition]
+        if start >= end:
+            return None
+        columns = ("key", "value")
+        job = Job(self._brokers.options, Columns(columns, columns))
+        task = TaskRanges((OffsetRange(partition, start, end, topic_id),))
+        found: bytes | None = None
+        for rows in read_task(self._brokers.client.world, job, task, POOL):
+            mine = rows.filter(pa.compute.equal(rows.column("key"), query.encode()))
+            if mine.num_rows:
+                found = mine.column("value")[-1].as_py()
+        try:
+            return None if found is None else from_json(found)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CommitsUnusable(
+                f"{partition}: the last record with key {query} is not a commit ({error}). Set the option commitTopic "
+                "to a topic that only klamm writes."
+            ) from error
+
+    def write(self, query: str, commit: Commit, transaction: OpenTransaction, transactions: SinkTransactions) -> None:
+        """Write a commit in a transaction that is new, and commit it. Raises CommitsUnusable where it is fenced."""
+        partition, _ = self._partition(query)
+        run = self._brokers.client.run
+        settings = SendSettings(
+            acks=-1,
+            codec=Codec.NONE,
+            level=None,
+            request_timeout_s=self._brokers.options.request_timeout_s,
+            delivery_timeout_s=self._brokers.options.api_timeout_s,
+            max_request_bytes=ALL_SIZES,
+            max_buffered_bytes=ALL_SIZES,
+        )
+        identity = Identity(transaction.producer, transaction.transactional_id)
+        columns = RecordColumns(pa.array([query.encode()], pa.binary()), pa.array([to_json(commit)], pa.binary()))
+        try:
+            run(transactions.add_partitions(transaction, [partition]))
+            writer = RecordWriter(self._brokers, settings, identity, self._now_ms)
+            writer.write(encode_runs(columns, [Run(partition, 0, 1)], ALL_SIZES))
+            writer.flush()
+            is_committed = run(transactions.end(transaction, commit=True))
+        except (ProducerFenced, RequestRefused, DeliveryFailed) as error:
+            raise CommitsUnusable(_fenced(query, str(error))) from error
+        if not is_committed:
+            raise CommitsUnusable(_fenced(query, "its transaction was aborted"))
+
+    def _partition(self, query: str) -> tuple[TopicPartition, uuid.UUID | None]:
+        """The partition that has the commits of the query, and the id of the topic. Raises CommitsUnusable."""
+        topics = self._brokers.topics([self._topic])
+        counts = partition_counts(topics)
+        if not counts:
+            raise CommitsUnusable(
+                f"the topic {self._topic}, which has the commits of this query, does not exist any more. If it was "
+                "deleted, start the query with a new checkpointLocation; else set the option commitTopic."
+            )
+        partition = TopicPartition(self._topic, by_murmur2(query.encode(), counts[self._topic]))
+        return partition, topic_ids_of(topics).get(self._topic)
+
+    def _wait_until_stable(
+        self, partition: TopicPartition, end: int, query: str, transactions: SinkTransactions | None
+    ) -> None:
+        """Wait until all transactions before `end` have ended: one of them may have this query's commit."""
+        backoff = self._brokers.backoff(self._brokers.options.api_timeout_s)
+        world = self._brokers.client.world
+        stuck_at_s = world.now_s() + OWN_STUCK_S
+        while True:
+            stable = self._brokers.offsets({partition: LATEST}, read_committed=True)[partition]
+            if stable >= end:
+                return
+            if transactions is not None and world.now_s() >= stuck_at_s:
+                self._brokers.client.run(transactions.begin(commit_transactional_id(query), COMMIT_TIMEOUT_MS))
+                transactions = None
+            error = RetriableError(f"{partition} has an open transaction at offset {stable}")
+            world.sleep(backoff.next_wait_s("reading the last commit", error))
+
+
+def _fenced(query: str, why: str) -> str:
+    """What to do where another driver of the query is active."""
+    return (
+        f"query {query}: its commit was refused ({why}), because another run of the query is active. Stop one of them; "
+        "nothing was written twice."
+    )

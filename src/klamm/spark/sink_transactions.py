@@ -1,0 +1,100 @@
+"""Transactions that one process begins and another one ends: tasks of a write leave them to the driver."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
+
+from klamm.client.backoff import Backoff
+from klamm.client.cluster import ClusterMetadata
+from klamm.client.errors import ConnectionLost, RequestRefused, UnsupportedVersion
+from klamm.client.steps import Ask, Steps
+from klamm.client.transactions import ProducerFenced, ProducerIdAndEpoch, Transactions
+from klamm.client.versions import Request
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import ListTransactionsRequest
+
+_ONGOING: Final = "Ongoing"
+
+
+class OpenTransaction(NamedTuple):
+    """All that its coordinator needs to end it, from any process."""
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+
+
+class SinkTransactions:
+    """Asks the coordinators of transactional ids; each call ends within the time of a new backoff."""
+
+    def __init__(self, cluster: ClusterMetadata, backoff: Callable[[], Backoff]) -> None:
+        self.cluster = cluster
+        self.backoff = backoff
+        self._known: dict[str, Transactions] = {}
+
+    def begin(self, transactional_id: str, timeout_ms: int) -> Steps[OpenTransaction]:
+        """Get the id's producer in a new epoch: what older epochs have open is aborted, and they are fenced.
+
+        Raises Unreachable, RequestRefused.
+        """
+        transactions = Transactions(self.cluster, transactional_id, timeout_ms)
+        yield from transactions.init(self.backoff())
+        self._known[transactional_id] = transactions
+        return OpenTransaction(transactional_id, transactions.producer)
+
+    def add_partitions(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> Steps[None]:
+        """Add partitions, which may be in the transaction already.
+
+        Raises ProducerFenced, Unreachable, RequestRefused.
+        """
+        yield from self._of(transaction).add_partitions(sorted(partitions), self.backoff())
+
+    def end(self, transaction: OpenTransaction, *, commit: bool) -> Steps[bool]:
+        """Commit or abort; whether it was done, now or by an earlier call. False: the opposite was done before.
+
+        Raises Unreachable, RequestRefused.
+        """
+        try:
+            yield from self._of(transaction).end(commit, self.backoff())
+        except ProducerFenced:
+            return False
+        except RequestRefused as error:
+            if error.code == ErrorCode.INVALID_TXN_STATE:
+                return False
+            raise
+        return True
+
+    def is_open(self, transaction: OpenTransaction, partition: TopicPartition) -> Steps[bool]:
+        """Whether the transaction, which has the partition, is still open. Raises Unreachable, RequestRefused."""
+        try:
+            yield from self.add_partitions(transaction, [partition])
+        except ProducerFenced:
+            return False
+        except RequestRefused as error:
+            if error.code == ErrorCode.INVALID_TXN_STATE:
+                return False
+            raise
+        return True
+
+    def ongoing(self, prefix: str) -> Steps[Sequence[str]]:
+        """The transactional ids with this prefix that have an open transaction, as far as coordinators say so.
+
+        A broker that does not answer, or is older than the API (before 3.0), is left out. Raises RetriableError where
+        no broker answers.
+        """
+        yield from self.cluster.refresh(())
+        found: list[str] = []
+        for address in list(self.cluster.brokers.values()):
+            try:
+                answer = yield Ask(address, Request(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest((_ONGOING,), ())))
+            except (ConnectionLost, UnsupportedVersion):
+                continue
+            found += [t.transactional_id for t in answer.transaction_states if t.transactional_id.startswith(prefix)]
+        return sorted(found)
+
+    def _of(self, transaction: OpenTransaction) -> Transactions:
+        """The client's transactions of this id, at this epoch."""
+        name, producer = transaction
+        known = self._known.setdefault(name, Transactions(self.cluster, name, 0))
+        known.producer = producer
+        return known
