@@ -370,7 +370,7 @@ def _control_plane_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) -
     reader.require(
         named.upper() != _inter_broker_listener(reader, advertised),
         key,
-        "it must differ from the inter-broker listener",
+        "the value must differ from the inter-broker listener",
     )
     return named.upper()
 
