@@ -49,6 +49,7 @@ demo: $(DEMO_READY)  ## run three nodes, load 336,776 flights, interrupt two nod
 	@$(PY) -m klamm.cli.demo.run demo-data
 
 test: lint  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
+	@$(PY) -m compileall -q -j 0 src tests/support
 	@($(ANALYSIS)) > .analysis.log 2>&1 & analysis=$$!; \
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$analysis; analysed=$$?; cat .analysis.log; rm .analysis.log; exit $$((tests || analysed))

@@ -21,7 +21,7 @@ from klamm.spark.tasks import Job, read_task
 WORLD = RealBlockingWorld()
 
 
-def test_blocking_reader_reads_a_whole_topic_over_real_sockets() -> None:
+def test_the_blocking_client_reads_a_whole_topic_over_real_sockets() -> None:
     with serve_brokers(ScriptedCluster({TopicPartition("orders", 0): log(0, 5_000, leader=2)})) as bootstrap:
         given = options(kafka__bootstrap__servers=bootstrap, kafka__max__partition__fetch__bytes="20000")
         with read_client(WORLD, given) as cluster:

@@ -177,7 +177,7 @@ def no_throttle(cluster: Cluster, topic: str) -> bool:
     )
 
 
-def test_a_reassignment_to_a_paused_broker_is_shown_as_unfinished_and_cancelled(
+def test_klamm_shows_a_reassignment_to_a_paused_broker_as_unfinished_and_cancels_the_reassignment(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     node, (first, second) = away_from(cluster)

@@ -214,7 +214,7 @@ def decode_features(payload: bytes | None) -> FinalizedFeatures:
     """The finalized features in the payload of `/feature`. Raises MalformedZnode."""
     read = decode_json(FEATURE, payload, _Feature)
     if read.version not in (1, 2) or read.status not in (FEATURE_DISABLED, FEATURE_ENABLED):
-        raise MalformedZnode(FEATURE, f"its version {read.version} or status {read.status} is not valid")
+        raise MalformedZnode(FEATURE, f"version {read.version} or status {read.status} of the features is not valid")
     levels = {name: facts.get("max_version_level", 0) for name, facts in read.features.items()}
     wrong = [f"{name} {level}" for name, level in levels.items() if level < 1]
     if wrong:

@@ -5,14 +5,14 @@ from random import Random
 from typing import Any, Final
 
 from tests.differential.coordinators import group_actions, transaction_actions
-from tests.differential.coordinators.draft import Draft
+from tests.differential.coordinators.draft import HEARTBEAT, Draft
 from tests.differential.coordinators.script import OPERATOR, Script
 
 from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 
-def draw(seed: int) -> Script:
-    """The script of a seed. One in three has timers that expire."""
+def draw(seed: int, restart: str | None = None) -> Script:
+    """The script of a seed. One in three has timers that expire. `restart` restarts the brokers in its middle."""
     rng = Random(seed)
     draft = Draft(rng, uses_timers=seed % 3 == 0)
     subjects = rng.choice(_SUBJECTS)
@@ -20,13 +20,24 @@ def draw(seed: int) -> Script:
     if group_actions.WEIGHTS in subjects:
         group_actions.rebalance(draft)
     count = rng.randint(8, 22)
+    restarts_at = count // 2 if restart else count
     while len(draft.steps) < count:
+        if len(draft.steps) >= restarts_at:
+            restarts_at = count
+            _restart(draft, str(restart))
         rng.choices(list(weights), list(weights.values()))[0](draft)
     return Script(seed, tuple(draft.steps))
 
 
 def _move(d: Draft) -> None:
     d.add(OPERATOR, "move", topic=d.rng.choice((OFFSETS_TOPIC, TRANSACTIONS_TOPIC)))
+
+
+def _restart(d: Draft, how: str) -> None:
+    """Both brokers restart, one after the other; members go on with what was stored."""
+    d.add(OPERATOR, "restart", how=how)
+    for who in d.joined:
+        d.add(who, "heartbeat", v=d.version(HEARTBEAT))
 
 
 _Weights = Mapping[Callable[[Draft], Any], int]

@@ -6,13 +6,14 @@ and in the mixed cluster each move hands the script's group and transactions ove
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from tests.differential.coordinators.names import DATA, PARTITIONS
 from tests.differential.coordinators.player import Address
+from tests.differential.coordinators.script import KILL
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 from tests.support.mixed_cluster import MixedCluster
@@ -58,8 +59,10 @@ def properties(delay_ms: int) -> dict[str, str]:
 class TwoBrokers:
     """A running cluster; `create_topics` first."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, apache_ids: Collection[int]) -> None:
         self._cluster = cluster
+        self._apache_ids = apache_ids
+        self._script_count = 0
         self._ids = tuple(sorted(node.broker_id for node in cluster.nodes))
         self._addresses = {node.broker_id: Address("127.0.0.1", node.port) for node in cluster.nodes}
         self._leaders: dict[TopicPartition, int] = {}
@@ -67,6 +70,7 @@ class TwoBrokers:
 
     async def create_topics(self, script_count: int) -> None:
         """The coordinators' topics, led by both in turn, and `data` with partitions for so many scripts."""
+        self._script_count = script_count
         orders = [list(self._ids[:: 1 if slot % 2 == 0 else -1]) for slot in range(SLOTS)]
         for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
             await self._create(topic, orders, {"cleanup.policy": "compact"})
@@ -74,9 +78,7 @@ class TwoBrokers:
         single = [[self._ids[number % 2]] for number in range(PARTITIONS * script_count)]
         await self._create(DATA, single, {})
         self._leaders |= {TopicPartition(DATA, number): order[0] for number, order in enumerate(single)}
-        for slot in range(SLOTS):
-            for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-                await self._wait_until_loaded(TopicPartition(topic, slot))
+        await self._wait_until_all_loaded()
 
     async def _create(self, topic: str, orders: list[list[int]], config: Mapping[str, str]) -> None:
         """Create a topic with these replicas, and wait until they are in sync."""
@@ -115,6 +117,49 @@ class TwoBrokers:
                 await self._ask_controller(ApiKey.ELECT_LEADERS, 1, m.ElectLeadersRequest(0, [topic], 30_000))
         self._leaders[partition] = target
         await self._wait_until_loaded(partition)
+
+    async def restart(self, how: str) -> None:
+        """Stop or kill one broker and start it again, then the other one; wait until all partitions are served."""
+        for broker_id in self._ids:
+            await asyncio.to_thread(self._restart_node, broker_id, how)
+        for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DATA):
+            request = m.MetadataRequest([m.MetadataRequestTopic(name=topic)], False)
+            answer = await self._ask(next(iter(self._addresses.values())), ApiKey.METADATA, 7, request)
+            found = answer.topics[0].partitions
+            self._leaders |= {TopicPartition(topic, p.partition_index): p.leader_id for p in found}
+        await self._wait_until_all_loaded()
+
+    def _restart_node(self, broker_id: int, how: str) -> None:
+        node = self._cluster.node(broker_id)
+        if how == KILL:
+            node.kill()
+        else:
+            node.stop(_TIMEOUT_S)
+        self._cluster.wait_until_forgotten(broker_id, _TIMEOUT_S)
+        node.start()
+        if broker_id in self._apache_ids:
+            apache_kafka.wait_until_started(node, _CREATION_TIMEOUT_S)
+        else:
+            node.wait_until_listening()
+        self._cluster.wait_until_complete()
+        for topic, count, copies in (
+            (OFFSETS_TOPIC, SLOTS, 2),
+            (TRANSACTIONS_TOPIC, SLOTS, 2),
+            (DATA, PARTITIONS * self._script_count, 1),
+        ):
+            self._cluster.wait_until_in_sync(topic, count, copies, _CREATION_TIMEOUT_S)
+
+    async def _wait_until_all_loaded(self) -> None:
+        """Wait until both brokers serve all partitions, and have producer ids: Kafka does not wait for its first."""
+        for address in self._addresses.values():
+            async with asyncio.timeout(_TIMEOUT_S):
+                async for _ in _ticks():
+                    answer = await self._ask(address, ApiKey.INIT_PRODUCER_ID, 4, m.InitProducerIdRequest(None, 60_000))
+                    if not answer.error_code:
+                        break
+        for slot in range(SLOTS):
+            for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+                await self._wait_until_loaded(TopicPartition(topic, slot))
 
     def _other_id(self, partition: TopicPartition) -> int:
         one, other = self._ids
@@ -192,13 +237,16 @@ def _mixed(directory: Path, delay_ms: int) -> Cluster:
 _CLUSTERS: Final[Mapping[str, Callable[[Path, int], Cluster]]] = {KLAMM: _klamm, APACHE: _apache, MIXED: _mixed}
 
 
+_APACHE_IDS: Final[Mapping[str, Collection[int]]] = {KLAMM: (), APACHE: (1, 2), MIXED: (1,)}
+
+
 @asynccontextmanager
 async def ground(kind: str, directory: Path, delay_ms: int, script_count: int) -> AsyncIterator[TwoBrokers]:
     """A running cluster of this kind, with its topics; killed at the end."""
     cluster = _CLUSTERS[kind](directory, delay_ms)
     try:
         await asyncio.to_thread(_start, cluster)
-        running = TwoBrokers(cluster)
+        running = TwoBrokers(cluster, _APACHE_IDS[kind])
         await running.create_topics(script_count)
         yield running
         running.close()

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.differential.coordinators.grounds import APACHE, KLAMM, MIXED, SLOTS,
 from tests.differential.coordinators.names import PARTITIONS, Place
 from tests.differential.coordinators.player import Player
 from tests.differential.coordinators.recordings import Recording
-from tests.differential.coordinators.script import NAMES, Script
+from tests.differential.coordinators.script import KILL, NAMES, STOP, Script
 from tests.support import apache_kafka
 
 QUIET_S: Final = 0.4
@@ -42,6 +42,22 @@ Played = dict[int, list[str]]
 Report = Callable[[str], None]
 
 
+class Meeting:
+    """Lets one act once all have come, and all go on when it has."""
+
+    def __init__(self, count: int, act: Callable[[], Awaitable[None]]) -> None:
+        self._missing = count
+        self._act = act
+        self._is_over = asyncio.Event()
+
+    async def arrive(self) -> None:
+        self._missing -= 1
+        if self._missing == 0:
+            await self._act()
+            self._is_over.set()
+        await self._is_over.wait()
+
+
 class Stage:
     """Plays scripts on a running cluster; each has partitions of `data` for itself."""
 
@@ -52,33 +68,57 @@ class Stage:
         self._played = 0
 
     async def play(self, scripts: Sequence[Script], quiet_s: float | None = None) -> Played:
-        """Play the scripts side by side, in each slot one after another."""
-        first, self._played = self._played, self._played + len(scripts)
+        """Play the scripts side by side, in each slot one after another; those that restart the brokers at the end."""
         played: Played = {}
+        telling = asyncio.create_task(self._tell(played, len(scripts)))
+        try:
+            for restart in (None, STOP, KILL):
+                chosen = [script for script in scripts if script.restart == restart]
+                await self._play_together(chosen, restart, quiet_s or self._quiet_s, played)
+        finally:
+            telling.cancel()
+        return played
+
+    async def _play_together(
+        self, scripts: Sequence[Script], restart: str | None, quiet_s: float, played: Played
+    ) -> None:
+        """Scripts that restart the brokers must have slots of their own: they wait for each other."""
+        first, self._played = self._played, self._played + len(scripts)
+        slots = [slot_of(script) for script in scripts]
+        assert restart is None or len(set(slots)) == len(slots), "two scripts in a slot would wait for each other"
+        meeting = Meeting(len(scripts), partial(self._running.restart, str(restart)))
 
         async def play_in(slot: int) -> None:
             for number, script in enumerate(scripts, first):
                 if slot_of(script) == slot:
-                    player = Player(self._running, script, place_of(slot, number), quiet_s or self._quiet_s)
+                    player = Player(self._running, script, place_of(slot, number), quiet_s, meeting.arrive)
                     try:
                         played[script.seed] = await player.play()
                     except Exception as error:
                         error.add_note("\n".join([f"in the script of seed {script.seed}:", *player.lines]))
                         raise
 
-        telling = asyncio.create_task(self._tell(played, len(scripts)))
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for slot in range(1, SLOTS):
-                    tasks.create_task(play_in(slot))
-        finally:
-            telling.cancel()
-        return played
+        async with asyncio.TaskGroup() as tasks:
+            for slot in set(slots):
+                tasks.create_task(play_in(slot))
 
     async def _tell(self, played: Played, count: int) -> None:
         while True:
             await asyncio.sleep(_PROGRESS_S)
             self._report(f"{len(played)} of {count} scripts")
+
+
+def scripts_from(seed: int, count: int, restart: str | None) -> list[Script]:
+    """So many scripts. Of a longer list, the last of each slot restart the brokers: by SIGTERM, and by SIGKILL.
+
+    With `restart` all of them do.
+    """
+    in_slots = SLOTS - 1
+    if restart is not None:
+        return [draw(seed + number, restart) for number in range(min(count, in_slots))]
+    restarts = [*[STOP] * in_slots, *[KILL] * in_slots] if count >= 4 * in_slots else []
+    hows = [*[None] * (count - len(restarts)), *restarts]
+    return [draw(seed + number, how) for number, how in enumerate(hows)]
 
 
 def slot_of(script: Script) -> int:
@@ -103,6 +143,10 @@ class Setting(NamedTuple):
     def quiet_s(self) -> float:
         """How long a step waits for JoinGroup and SyncGroup: longer than the delay, which a second member prolongs."""
         return QUIET_S + 2 * self.delay_ms / 1000
+
+    def can_play(self, script: Script) -> bool:
+        """With a delay, steps take so long that timers would expire before the script waits for them."""
+        return self.delay_ms == 0 or all(step.verb != "wait" for step in script.steps)
 
 
 @dataclass(slots=True)
@@ -165,8 +209,12 @@ def _save(directory: Path, setting: Setting, verdict: Verdict) -> None:
 
 
 def _record(count: int, scripts: Sequence[Script], verdict: Verdict) -> None:
-    """Keep so many scripts that take no time, with what Apache Kafka answered."""
-    fitting = [s for s in verdict.agreed(scripts) if all(step.verb != "wait" for step in s.steps)][:count]
+    """Keep so many scripts that take no time, half of them with moves, and what Apache Kafka answered."""
+    verbs = {script.seed: {step.verb for step in script.steps} for script in verdict.agreed(scripts)}
+    quick = [s for s in verdict.agreed(scripts) if not {"wait", "restart"} & verbs[s.seed]]
+    moved = [script for script in quick if "move" in verbs[script.seed]][: count // 2]
+    others = [script for script in quick if "move" not in verbs[script.seed]]
+    fitting = sorted([*moved, *others[: count - len(moved)]], key=lambda script: script.seed)
     recordings.save([Recording(s, tuple(verdict.played[APACHE][s.seed])) for s in fitting])
     print(f"{len(fitting)} scripts are kept in {recordings.PATH}")
 
@@ -180,27 +228,30 @@ def main() -> int:
         "--kinds", nargs="+", choices=(KLAMM, MIXED), default=[KLAMM, MIXED], help="beside Apache Kafka"
     )
     parser.add_argument("--delays", nargs="+", type=int, default=[0], help="group.initial.rebalance.delay.ms")
+    parser.add_argument("--restart", choices=(STOP, KILL), help="let every script restart the brokers, at most 39")
     parser.add_argument("--save", type=Path, help="a directory for the transcripts")
     parser.add_argument("--record", type=int, default=0, help="keep so many scripts on which both agree")
     options = parser.parse_args()
     if (why := apache_kafka.why_missing()) is not None:
         print(why)
         return 2
-    scripts = [draw(seed) for seed in range(options.seed, options.seed + options.scripts)]
-    total = Verdict()
+    scripts = scripts_from(options.seed, options.scripts, options.restart)
+    total, count = Verdict(), 0
     for setting in (Setting(kind, delay_ms) for kind in options.kinds for delay_ms in options.delays):
         begin = time.monotonic()
+        played = [s for s in scripts if setting.can_play(s)]
         with tempfile.TemporaryDirectory(prefix="klamm-coordinators-") as name:
-            verdict = asyncio.run(judge(Path(name), scripts, setting, lambda text: print(text, flush=True)))
-        print(f"{setting}: {len(scripts)} scripts in {time.monotonic() - begin:.0f} s", flush=True)
+            verdict = asyncio.run(judge(Path(name), played, setting, lambda text: print(text, flush=True)))
+        print(f"{setting}: {len(played)} scripts in {time.monotonic() - begin:.0f} s", flush=True)
         total.differences += verdict.differences
         total.unsteady += verdict.unsteady
         total.known.update(verdict.known)
         if options.save:
             _save(options.save, setting, verdict)
         if options.record:
-            _record(options.record, scripts, verdict)
-    _print(total, len(scripts))
+            _record(options.record, played, verdict)
+        count += len(played)
+    _print(total, count)
     return 1 if total.differences else 0
 
 
@@ -211,7 +262,9 @@ def _print(verdict: Verdict, count: int) -> None:
         print(f"unsteady: {text}")
     for text in verdict.differences:
         print(f"unexplained: {text}")
-    print(f"{count} scripts, {len(verdict.unsteady)} unsteady, {len(verdict.differences)} unexplained differences")
+    print(
+        f"{count} scripts played, {len(verdict.unsteady)} unsteady, {len(verdict.differences)} unexplained differences"
+    )
 
 
 if __name__ == "__main__":

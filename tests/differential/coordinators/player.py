@@ -5,7 +5,7 @@ A step ends when every request is answered, or when those that wait (JoinGroup, 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from tests.differential.coordinators.contents import Contents
@@ -28,9 +28,9 @@ _REPLICATION_S: Final = 0.4
 """Kafka's tombstones are replicated with the next fetch of the follower, within replica.fetch.wait.max.ms."""
 WAITING: Final = frozenset(("join", "sync"))
 """Verbs whose answer may have to wait for other members."""
-REBALANCING: Final = WAITING | {"enter", "leave", "wait", "move", "drop", "delete_groups"}
+REBALANCING: Final = WAITING | {"enter", "leave", "wait", "move", "restart", "drop", "delete_groups"}
 LISTS: Final = frozenset(("list_groups", "list_transactions"))
-ENDING: Final = frozenset(("end", "init", "wait", "move", "mark"))
+ENDING: Final = frozenset(("end", "init", "wait", "move", "restart", "mark"))
 """After these markers may be on their way."""
 
 
@@ -78,8 +78,12 @@ class View(NamedTuple):
 
 
 class Player:
-    def __init__(self, ground: Ground, script: Script, place: Place, quiet_s: float) -> None:
+    def __init__(
+        self, ground: Ground, script: Script, place: Place, quiet_s: float, restart: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`restart` returns once the brokers have been restarted, for all scripts that play at this time."""
         self._ground = ground
+        self._restart = restart
         self._script = script
         self._place = place
         self._quiet_s = quiet_s
@@ -101,10 +105,12 @@ class Player:
         """Take every step, and end with what the coordinators tell and what their topics contain."""
         try:
             starts = {partition: await self._end_offset(partition) for partition in self._coordinator_partitions()}
-            for step in self._script.steps:
+            for number, step in enumerate(self._script.steps):
                 before = len(self.lines)
                 await self._take(step)
                 if self._is_leader_open():
+                    if any(left.verb == "restart" for left in self._script.steps[number + 1 :]):
+                        await self._restart()  # the others wait for it
                     self.lines[before:] = [f"{self._step}: {step}", "    any member may lead now: the script ends"]
                     return self.lines
             await self._finish()
@@ -141,6 +147,10 @@ class Player:
         elif step.verb == "move":
             await asyncio.sleep(_REPLICATION_S)
             await self._ground.move(TopicPartition(step.options["topic"], self._place.slot))
+            await self._settle(None, can_trigger=True)
+        elif step.verb == "restart":
+            await asyncio.sleep(_REPLICATION_S)
+            await self._restart()
             await self._settle(None, can_trigger=True)
         elif step.verb == "drop":
             self._drop(who)

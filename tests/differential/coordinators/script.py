@@ -10,6 +10,7 @@ STATIC = {"s1": "i1", "s1b": "i1", "s2": "i2"}
 PRODUCERS = {"p1": "x", "p2": "x", "p3": "y"}
 """Producers and their transactional ids; p1 and p2 have the same one, and fence each other."""
 OPERATOR = "op"
+STOP, KILL = "stop", "kill"
 NAMES = ("g", "h", "x", "y", "n")
 """Groups, transactional ids, and one that no producer has."""
 
@@ -28,6 +29,11 @@ class Step(NamedTuple):
 class Script(NamedTuple):
     seed: int
     steps: tuple[Step, ...]
+
+    @property
+    def restart(self) -> str | None:
+        """How its brokers are restarted in the middle: STOP or KILL; None where they are not."""
+        return next((str(step.options["how"]) for step in self.steps if step.verb == "restart"), None)
 
 
 def to_json(script: Script) -> str:

@@ -375,7 +375,7 @@ def test_the_audit_of_a_healthy_cluster_has_no_findings() -> None:
     assert findings(healthy()) == []
 
 
-def test_every_check_of_the_audit_has_a_test_case() -> None:
+def test_every_check_of_the_znode_audit_has_a_test_case() -> None:
     damaged = []
     for broken, _ in CASES.values():
         damaged.append(healthy())

@@ -146,7 +146,7 @@ async def test_a_changed_unclean_election_default_is_passed_to_the_controller_on
     assert node.unclean == [True, False]
 
 
-async def test_new_broker_defaults_apply_to_topics_below_their_own_overrides() -> None:
+async def test_new_broker_defaults_apply_to_topics_except_where_topic_configs_override_them() -> None:
     node = Node()
     await node.follower.brokers_changed({"message.max.bytes": "9"}, {})
 

@@ -112,7 +112,7 @@ async def test_a_sent_request_batch_leaves_no_request_for_the_next_event() -> No
     assert scene.outbox.sent == []
 
 
-def test_update_metadata_lists_dead_and_failed_log_dir_replicas_as_offline() -> None:
+def test_update_metadata_lists_replicas_on_dead_brokers_and_failed_log_dirs_as_offline() -> None:
     scene = Scene(partitions=2)
     first, second = scene.partitions
     scene.context.remove_brokers(ids(2))

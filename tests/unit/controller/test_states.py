@@ -39,13 +39,13 @@ KAFKA_CONTROLLER_STATES = """
 """
 
 
-def test_exactly_kafkas_partition_state_transitions_are_allowed() -> None:
+def test_the_allowed_partition_state_transitions_equal_kafkas() -> None:
     moves = {f"{a}>{b}" for a, b in product(PartitionState, repeat=2) if can_move(a, b)}
 
     assert {m.replace("Partition", "") for m in moves} == set(KAFKA_MOVES.split())
 
 
-def test_exactly_kafkas_replica_state_transitions_are_allowed() -> None:
+def test_the_allowed_replica_state_transitions_equal_kafkas() -> None:
     moves = {f"{a}>{b}" for a, b in product(ReplicaState, repeat=2) if can_move_replica(a, b)}
 
     assert moves == set(KAFKA_REPLICA_MOVES.split())

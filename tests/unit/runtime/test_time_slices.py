@@ -125,7 +125,7 @@ async def test_slices_counted_by_items_end_after_that_number_regardless_of_time(
     assert [await gives_back(items) for items in (4, 6, 1, 9, 1)] == [False, False, True, False, True]
 
 
-async def test_the_item_count_of_a_slice_restarts_in_each_pass_of_the_event_loop() -> None:
+async def test_the_item_count_of_a_time_slice_restarts_in_each_event_loop_iteration() -> None:
     slices, passed = CountedSlices(10), list[str]()
     for _ in range(3):
         await slices.checkpoint(6)
