@@ -241,6 +241,26 @@ def test_a_log_truncation_during_a_repair_cancels_the_repair() -> None:
     in_damaged_node(main)
 
 
+@pytest.mark.parametrize("end", [6, 0], ids=["the segment is the last one now", "the segment is gone"])
+def test_a_log_truncation_before_a_repair_cancels_the_repair(end: int) -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        node.damage(log, 5)
+        await scrub(node, logs)
+        [segment] = [segment for segment in log.segments if segment.damaged]
+        if end:
+            log.truncate_to(end)
+        else:
+            log.truncate_fully_and_start_at(0)
+            for value in VALUES[:9]:
+                log.append_as_leader(batch(value), 4)
+            log.roll()
+
+        with pytest.raises(CannotMend, match="the log was truncated before the repair"):
+            await mend_segment(node.world, InlineWorkers(), log, segment, node.fetch)
+
+    in_damaged_node(main)
+
+
 @pytest.mark.parametrize("blocked", ["running", "paused"])
 def test_repairing_a_log_that_is_being_compacted_or_copied_is_refused(blocked: str) -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
