@@ -49,7 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_klamms_controller_does_in_each_script_what_was_recorded_of_apache_kafkas(
+async def test_klamms_controller_acts_in_each_script_like_the_recorded_apache_kafka_controller(
     name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     others, no_longer = await judged(name, shared_zookeeper, tmp_path)

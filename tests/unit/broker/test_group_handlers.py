@@ -104,7 +104,7 @@ def test_a_sync_group_request_of_version_5_without_a_protocol_is_refused() -> No
 
 
 @versions(groups.HEARTBEAT)
-def test_every_heartbeat_version_is_answered(version: int) -> None:
+def test_every_heartbeat_version_accepts_a_member_and_refuses_an_old_generation(version: int) -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         handle = members_of(room).heartbeat
