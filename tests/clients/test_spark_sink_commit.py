@@ -143,6 +143,21 @@ def test_a_spark_sink_batch_with_a_transaction_aborted_before_the_commit_writes_
     assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == []
 
 
+def test_a_spark_sink_batch_committed_by_an_older_run_meanwhile_is_not_written_again(
+    cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
+) -> None:
+    old = [run.task(0, n, f"r{n}") for n in range(2)]
+    new = [next_run.task(0, 0, "r0")]
+
+    with pytest.raises(Killed):
+        run.commit(0, old, kill_after_ends=2)
+    new.append(next_run.task(0, 1, "r1"))
+    next_run.commit(0, new)
+
+    assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == ["r0", "r1"]
+    assert committed(cluster.bootstrap, topic, PARTITIONS) == ["r0", "r1"]
+
+
 def test_a_spark_sink_run_replaced_by_a_newer_run_can_commit_no_batch(
     cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
 ) -> None:

@@ -6,10 +6,11 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
-from kazoo.client import KazooClient
 from tests.support.controller_room import broker as broker_id_of
-from tests.support.real_controllers import World, eventually
+from tests.support.kazoo_clients import kazoo_client
+from tests.support.real_controllers import World
 from tests.support.recorder_broker import RecorderBroker
+from tests.support.waiting import eventually
 
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.assignment import ReplicaAssignment
@@ -51,14 +52,9 @@ def ids(*brokers: int) -> tuple[BrokerId, ...]:
 
 async def kazoo_reads(world: World, path: str) -> tuple[bytes, int]:
     def read() -> tuple[bytes, int]:
-        witness = KazooClient(world.hosts)
-        witness.start()
-        try:
+        with kazoo_client(world.hosts) as witness:
             data, stat = witness.get(path)
             return data, stat.version
-        finally:
-            witness.stop()
-            witness.close()
 
     return await asyncio.to_thread(read)
 

@@ -8,6 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl_credential
+from tests.support.kazoo_clients import kazoo_client
 
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
@@ -38,11 +39,8 @@ async def zk(shared_zookeeper: ZooKeeperServer, chroot: str) -> AsyncIterator[Zo
 
 @pytest.fixture
 def kazoo(shared_zookeeper: ZooKeeperServer, chroot: str) -> Iterator[KazooClient]:
-    witness = KazooClient(shared_zookeeper.connect_string + chroot)
-    witness.start()
-    yield witness
-    witness.stop()
-    witness.close()
+    with kazoo_client(shared_zookeeper.connect_string + chroot) as witness:
+        yield witness
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0\xff" * 500, None], ids=["empty", "byte", "binary", "null"])

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
+from tests.support.waiting import eventually
 from tests.support.zookeeper import Ensemble
 
 from klamm.embedded.zookeeper import ZooKeeperServer
@@ -36,9 +37,7 @@ class Owner:
         await self.zk.close()
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = 10) -> None:
-        async with asyncio.timeout(timeout_s):
-            while not holds():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await eventually(holds, timeout_s)
 
 
 async def in_thread(call: Callable[[], object]) -> None:

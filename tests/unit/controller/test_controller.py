@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from tests.support.controller_nodes import Nodes
+from tests.support.waiting import settle
 
 from klamm.controller import events
 from klamm.controller.controller import HANDLERS
@@ -246,8 +247,7 @@ async def test_stopping_the_controller_does_not_wait_for_an_unreachable_zookeepe
 
     nodes.clients[1].children = never  # type: ignore[method-assign, assignment]
     nodes.ensemble.apply([Create("/brokers/topics/a", b"{}")])
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await settle()
     await nodes.stop(1)
 
     assert not controller.is_active

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.controller_room import Room
 from tests.support.memory_zookeeper import MemoryZooKeeper
+from tests.support.waiting import settle
 
 from klamm.controller import mirror as mirrors
 from klamm.controller.mirror import Mirror, MirrorLost, changed_by
@@ -117,12 +118,6 @@ CHANGES: dict[str, Callable[[Room], list[Op]]] = {
     ],
     "another znode appears below a partition": lambda room: [Create(f"{STATE}/odd", b""), Set(STATE, b"nonsense")],
 }
-
-
-async def settle() -> None:
-    """Let the mirror read what was noted."""
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 async def room_with_mirror() -> tuple[Room, Mirror, MemoryZooKeeper]:

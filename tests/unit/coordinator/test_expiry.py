@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from tests.unit.coordinator.groups_room import P0, P1, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import P0, P1, Room, play
 from tests.unit.coordinator.test_loading import offset_records, take_over, write_transactional
 from tests.unit.coordinator.test_offsets import SUBSCRIBED
 

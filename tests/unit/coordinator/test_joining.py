@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.coordinator.groups_room import RANGE, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import RANGE, Room, play
 
 from klamm.coordinator.requests import JoinedMember
 from klamm.coordinator.states import COMPLETING_REBALANCE, DEAD, PREPARING_REBALANCE, STABLE

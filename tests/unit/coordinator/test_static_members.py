@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.unit.coordinator.groups_room import RANGE, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import RANGE, Room, play
 
 from klamm.coordinator.requests import JoinResult, LeavingMember
 from klamm.coordinator.states import PREPARING_REBALANCE, STABLE

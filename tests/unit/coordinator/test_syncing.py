@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.coordinator.groups_room import GROUP, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import GROUP, Room, play
 
 from klamm.coordinator.requests import NO_GENERATION, JoinResult
 from klamm.coordinator.states import DEAD, PREPARING_REBALANCE, STABLE

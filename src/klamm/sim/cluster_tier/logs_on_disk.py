@@ -1,7 +1,7 @@
 """What lies on the disks: the batches of every replica, read from segment files without asking any process."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from klamm.log.names import LOG, DirectoryKind, offset_of, parse_directory
@@ -74,6 +74,11 @@ class ReplicaLog:
         self.directory = directory
         self._bases = sorted(segments)
         self._segments = [segments[base] for base in self._bases]
+
+    def refresh(self) -> None:
+        """Read what was written since the last call."""
+        for segment in self._segments:
+            segment.refresh()
 
     @property
     def start(self) -> int:
@@ -165,6 +170,8 @@ class DiskLogs:
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk
         self._segments: dict[Inode, SegmentBatches] = {}
+        self._logs: dict[str, tuple[tuple[str, ...], ReplicaLog]] = {}
+        """The log in each directory that was read, and the names that the directory had then."""
 
     def of(self, partition: TopicPartition) -> ReplicaLog | None:
         """The log of the partition in a working log directory; None where there is none."""
@@ -196,17 +203,24 @@ class DiskLogs:
 
     def _read(self, path: str) -> ReplicaLog:
         """Return the log whose segment files lie in the directory `path`."""
+        names = self.disk.children(path)
+        listed, log = self._logs.get(path, ((), None))
+        if log is None or listed is not names:
+            log = ReplicaLog(path, self._segments_of(path, names))
+            self._logs[path] = names, log
+        log.refresh()
+        return log
+
+    def _segments_of(self, path: str, names: Iterable[str]) -> dict[int, SegmentBatches]:
+        """The segments with these file names in the directory, by base offset."""
         segments: dict[int, SegmentBatches] = {}
-        for name in self.disk.children(path):
+        for name in names:
             base = offset_of(name)
             if base is None or not name.endswith(LOG):
                 continue
             inode = self.disk.inode(f"{path}/{name}")
-            if inode is None:
-                continue
-            known = self._segments.get(inode)
-            if known is None:
-                known = self._segments[inode] = SegmentBatches(inode)
-            known.refresh()
-            segments[base] = known
-        return ReplicaLog(path, segments)
+            if inode is not None:
+                known = self._segments.get(inode)
+                segments[base] = known if known is not None else SegmentBatches(inode)
+                self._segments[inode] = segments[base]
+        return segments
