@@ -77,7 +77,7 @@ class Standby:
 
     @property
     def reads(self) -> int:
-        """Znodes that all mirrors read."""
+        """The number of znodes that this node has read for its mirrors so far."""
         return self._reads_before + (self._mirror.reads if self._mirror is not None else 0)
 
     # ---- the node's life

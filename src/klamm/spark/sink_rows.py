@@ -135,7 +135,7 @@ class Router:
 
 
 def _take(rows: Rows, at: Longs) -> Rows:
-    """Some of the rows."""
+    """Return the rows at these positions."""
     picked = pa.array(at)
     records = RecordColumns(*(None if c is None else c.take(picked) for c in rows.records))
     return Rows(records, None, None if rows.partitions is None else rows.partitions.take(picked))

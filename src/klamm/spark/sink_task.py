@@ -39,6 +39,8 @@ class SinkJob(NamedTuple):
 
     options: WriteOptions
     columns: SinkColumns
+    run: str
+    """Of the driver: transactional ids of another run are never begun again while its commit may be under way."""
 
 
 class WriteName(NamedTuple):
@@ -59,7 +61,7 @@ def transactions_of(brokers: ReadClient, total_s: float | None = None) -> SinkTr
     seconds = options.api_timeout_s if total_s is None else total_s
 
     def backoff() -> Backoff:
-        """A backoff for one step."""
+        """Return the waits between the attempts of one step."""
         return Backoff(brokers.client.world.now_s, seconds, FIRST_BACKOFF_S, options.max_backoff_s)
 
     return SinkTransactions(brokers.cluster, backoff)
@@ -129,7 +131,7 @@ class TransactionalTask:
         return earlier is not None and self._brokers.client.run(self._transactions.end(earlier, commit=True))
 
     def _update_digest(self, encoded: Iterable[EncodedRecords]) -> None:
-        """Count the rows, and continue the checksum over what goes where."""
+        """Add the records to the row count, and to the checksum over partitions and contents."""
         for records in encoded:
             self._rows += records.rows
             where = f"{records.partition} {records.rows}".encode()
@@ -151,7 +153,7 @@ class TransactionalTask:
 
     def _begin(self) -> OpenTransaction:
         """Begin the task's transaction. Raises BadOption where brokers refuse its timeout."""
-        name = f"{task_prefix(self._write.query)}{self._task.task}:{self._task.attempt}"
+        name = f"{task_prefix(self._write.query)}{self._job.run}:{self._task.task}:{self._task.attempt}"
         timeout_ms = self._job.options.transaction_timeout_ms
         try:
             return self._brokers.client.run(self._transactions.begin(name, timeout_ms))
