@@ -143,6 +143,21 @@ def test_a_transaction_that_is_gone_before_the_commit_leaves_nothing_of_the_batc
     assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == []
 
 
+def test_an_older_run_that_commits_while_the_next_one_writes_is_recognised_by_it(
+    cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
+) -> None:
+    old = [run.task(0, n, f"r{n}") for n in range(2)]
+    new = [next_run.task(0, 0, "r0")]
+
+    with pytest.raises(Killed):
+        run.commit(0, old, kill_after_ends=2)
+    new.append(next_run.task(0, 1, "r1"))
+    next_run.commit(0, new)
+
+    assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == ["r0", "r1"]
+    assert committed(cluster.bootstrap, topic, PARTITIONS) == ["r0", "r1"]
+
+
 def test_a_run_that_was_replaced_can_commit_neither_its_batch_nor_an_older_one(
     cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
 ) -> None:
