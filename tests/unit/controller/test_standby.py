@@ -234,6 +234,21 @@ async def test_nodes_without_a_mirror_let_others_be_elected_first(pair: Pair, mo
     assert waits == [7]
 
 
+async def test_a_node_gives_way_when_the_controller_is_gone(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Standby] = []
+
+    async def give_way(self: Standby) -> None:
+        given.append(self)
+
+    monkeypatch.setattr(Standby, "give_way", give_way)
+    await pair.current()
+
+    await pair.elect_node_2()
+    await pair.nodes.settle()
+
+    assert given == [pair.standby]
+
+
 async def test_a_standby_that_stops_ends_its_session(pair: Pair) -> None:
     await pair.current()
 
