@@ -86,7 +86,7 @@ def test_explain_group_prints_rebalance_causes_members_and_their_partitions(
     assert any(line.startswith("stuck:") and "no member has it" in line for line in lines), lines
 
 
-def test_explain_transaction_prints_why_each_transaction_committed_or_aborted(cluster: Cluster, name: str) -> None:
+def test_explain_transaction_prints_the_steps_and_the_reason_of_an_abort(cluster: Cluster, name: str) -> None:
     producer = Producer({
         "bootstrap.servers": cluster.bootstrap, "transactional.id": name, "transaction.timeout.ms": 2_000,
         "log_level": 0,

@@ -39,6 +39,8 @@ class SinkJob(NamedTuple):
 
     options: WriteOptions
     columns: SinkColumns
+    run: str
+    """Of the driver: transactional ids of another run are never begun again while its commit may be under way."""
 
 
 class WriteName(NamedTuple):
@@ -151,7 +153,7 @@ class TransactionalTask:
 
     def _begin(self) -> OpenTransaction:
         """Begin the task's transaction. Raises BadOption where brokers refuse its timeout."""
-        name = f"{task_prefix(self._write.query)}{self._task.task}:{self._task.attempt}"
+        name = f"{task_prefix(self._write.query)}{self._job.run}:{self._task.task}:{self._task.attempt}"
         timeout_ms = self._job.options.transaction_timeout_ms
         try:
             return self._brokers.client.run(self._transactions.begin(name, timeout_ms))
