@@ -60,7 +60,7 @@ def test_the_simulations_log_check_reads_records_before_a_damaged_batch() -> Non
         records_from(second, 1)
 
 
-def test_a_power_loss_that_restores_a_replaced_batch_counts_the_new_batch_as_lost() -> None:
+def test_the_simulation_counts_a_batch_as_lost_if_power_loss_restores_the_batch_before() -> None:
     """The log may end where it did, or later: the records of the newer leader epoch are gone all the same."""
     history = TierHistory(History(), {})
 
