@@ -40,7 +40,7 @@ def test_a_request_to_a_server_that_never_answers_fails_with_a_timeout() -> None
         BlockingConnection(WORLD, Address(*silent.getsockname()), BlockingSettings("test", 1.0, 0.1))
 
 
-def test_the_blocking_clients_runtime_can_sleep_and_count_processors() -> None:
+def test_the_runtime_of_the_blocking_client_can_sleep_and_report_the_processor_count() -> None:
     before = WORLD.now_s()
     WORLD.sleep(0.001)
 

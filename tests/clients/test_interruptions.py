@@ -57,7 +57,7 @@ def test_a_zookeeper_outage_loses_no_acknowledged_record(campaign: FaultCampaign
     campaign.stop_zookeeper(3)
 
 
-def test_a_new_controller_is_elected_when_the_old_one_is_paused_beyond_its_session_timeout(
+def test_a_new_controller_is_elected_when_the_controller_is_paused_beyond_its_session_timeout(
     campaign: FaultCampaign,
 ) -> None:
     frozen = campaign.choose_node(controller=True)

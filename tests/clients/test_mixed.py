@@ -119,7 +119,7 @@ def test_a_new_klamm_controller_completes_reassignments_and_deletions_pending_in
     operator.load_is_right()
 
 
-def test_kafkas_tools_print_the_same_for_klamm_and_apache_kafka(
+def test_kafkas_tools_print_the_same_for_a_klamm_cluster_as_for_apache_kafka(
     operator: Operator, mixed: MixedCluster, cluster: Cluster, node_command: Command
 ) -> None:
     if node_command is not klamm_node:

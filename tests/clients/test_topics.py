@@ -137,7 +137,7 @@ def returning(request: pytest.FixtureRequest) -> Command:
     return klamm_node
 
 
-def test_a_topic_deletion_completes_without_a_dead_broker_which_deletes_its_replicas_later(
+def test_a_topic_deletion_completes_without_a_dead_broker_that_deletes_its_replicas_on_return(
     own_cluster: Cluster, znodes: KazooClient, returning: Command
 ) -> None:
     """One of its two topics was made again meanwhile: its replica there begins anew, with the new topic's records."""

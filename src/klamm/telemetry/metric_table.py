@@ -141,7 +141,7 @@ TABLE: Final[dict[str, MetricRow]] = {
         MetricRow("kafka_server_kafkaserver_brokerstate", GAUGE, "", (),
                   "kafka.server:type=KafkaServer,name=BrokerState",
                   "State of the node: 1 starting, 2 loading its logs, 3 running, 6 moving its leaders away, 7 "
-                      "closing; shown after 2."),
+                      "closing. Metrics can be read only after state 2."),
         _replicas("LeaderCount", "Partitions that this node leads."),
         _replicas("PartitionCount", "Partitions that have a replica here."),
         _replicas("OfflineReplicaCount", "Replicas here whose log directory failed."),

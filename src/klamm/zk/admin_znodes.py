@@ -255,8 +255,3 @@ def decode_producer_id_block(payload: bytes | None) -> ProducerIdBlock | None:
     if not 0 <= first <= last <= MAX_INT64:
         raise MalformedZnode(PRODUCER_ID_BLOCK, f"{first} to {last} is not a range of producer ids")
     return ProducerIdBlock(BrokerId(read.broker), first, last)
-
-
-class _Migration(msgspec.Struct):
-    kraft_controller_id: int
-    kraft_controller_epoch: int

@@ -80,7 +80,7 @@ def change_often(kazoo: KazooClient, dice: random.Random) -> None:
     kazoo.get("/")
 
 
-async def test_a_mirror_equals_zookeeper_after_thousands_of_changes_by_another_client(
+async def test_a_standby_mirror_equals_zookeeper_after_thousands_of_changes_by_another_client(
     zookeeper: ZooKeeperServer, client: ZooKeeper, kazoo: KazooClient
 ) -> None:
     await Store(client).create_top_level_paths()
@@ -110,7 +110,7 @@ async def test_a_mirror_equals_zookeeper_after_thousands_of_changes_by_another_c
         await opened.close()
 
 
-async def test_a_mirror_is_lost_when_its_zookeeper_server_restarts(
+async def test_a_standby_mirror_becomes_invalid_when_its_zookeeper_server_restarts(
     zookeeper: ZooKeeperServer, client: ZooKeeper
 ) -> None:
     await Store(client).create_top_level_paths()

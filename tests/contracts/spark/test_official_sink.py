@@ -84,7 +84,9 @@ def comparable(found: Mapping[str, Any]) -> Any:
 
 
 @pytest.mark.timeout(2 * TIMEOUT_S)
-def test_klamm_writes_what_sparks_own_connector_writes(sink_case: str, written: Written) -> None:
+def test_klamms_spark_sink_writes_the_same_records_as_sparks_official_kafka_sink(
+    sink_case: str, written: Written
+) -> None:
     mine, theirs = written[sink_case]
     texts = [str(found)[:1_500] for found in (mine, theirs)]
     if sink_case in SINK_DIFFERENCES:
@@ -94,7 +96,7 @@ def test_klamm_writes_what_sparks_own_connector_writes(sink_case: str, written: 
     assert comparable(mine) == comparable(theirs), texts
 
 
-def test_every_difference_between_the_sinks_is_of_a_case_and_has_a_reason() -> None:
+def test_every_listed_difference_from_sparks_kafka_sink_names_an_existing_case_and_a_reason() -> None:
     names = [case.name for case in sink_cases()]
 
     assert set(SINK_DIFFERENCES) <= set(names)

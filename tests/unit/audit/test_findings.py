@@ -357,7 +357,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
 
 
 @pytest.mark.parametrize(("broken", "expected"), CASES.values(), ids=CASES)
-def test_the_audit_reports_each_kind_of_damaged_znode_with_reason_and_remedy(
+def test_the_audit_reports_each_kind_of_inconsistent_znode_with_reason_and_remedy(
     broken: Callable[[Snapshot], object], expected: tuple[str, ...]
 ) -> None:
     s = healthy()

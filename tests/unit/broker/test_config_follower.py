@@ -128,7 +128,7 @@ async def test_an_invalid_topic_config_in_zookeeper_leaves_the_logs_unchanged() 
 
 
 @pytest.mark.parametrize(("value", "told"), [("true", ["away"]), (" TRUE ", ["away"]), ("false", []), ("yes", [])])
-async def test_enabling_unclean_elections_in_a_topic_config_retries_the_topics_elections(
+async def test_enabling_unclean_elections_in_a_topic_config_notifies_the_controller(
     value: str, told: list[str]
 ) -> None:
     node = Node()

@@ -153,7 +153,9 @@ async def test_a_restarted_node_continues_publishing_to_the_journal_topic_at_its
     await second.close()
 
 
-async def test_a_journal_batch_over_the_size_limit_is_halved_and_an_oversized_line_is_skipped(tmp_path: Path) -> None:
+async def test_a_journal_topic_batch_over_the_size_limit_is_halved_and_an_oversized_line_skipped(
+    tmp_path: Path,
+) -> None:
     cluster = Cluster(most=8)
     write(tmp_path, b"aaa", b"x" * 20, b"bbb", b"ccc")
     topic = publisher(tmp_path, cluster)

@@ -85,7 +85,7 @@ REFUSAL = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
 
 class TestVersions:
-    def test_api_version_negotiation_takes_one_api_versions_request(self) -> None:
+    def test_api_version_negotiation_sends_only_one_api_versions_request(self) -> None:
         versions, agreed = handshake(OFFER)
 
         assert versions == [3]

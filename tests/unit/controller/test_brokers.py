@@ -161,7 +161,7 @@ async def test_a_returned_broker_gets_no_request_before_the_controller_read_its_
     ]
 
 
-async def test_a_leader_election_and_a_dead_replicas_isr_removal_send_one_leader_and_isr() -> None:
+async def test_a_leader_election_after_a_broker_failure_sends_each_new_state_only_once() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(2, 1, 3)]})
     room.kill(1)
 

@@ -254,7 +254,7 @@ def test_a_new_reassignment_target_restricts_only_the_election_of_its_own_partit
     assert [plan.writes[p].leader for p in (moving, other)] == [2, 1]
 
 
-def test_the_election_plan_has_reasons_only_for_decided_partitions() -> None:
+def test_the_result_of_elections_has_reasons_only_for_decided_partitions() -> None:
     context = context_of("2")
     topic = context.add_topic("a", None)
     newer, nobody = (context.add_partition(topic, n, ReplicaAssignment(ids("12"))) for n in range(2))

@@ -1,6 +1,7 @@
 """Partitions move to other brokers: the steps in their order, overrides, cancellations, and controllers that take over.
 
-Notation as in `test_traces`. `SR a-0@1+delete -> 1` stops the replica for good; the number is the leader epoch."""
+Notation as in `test_broker_failures`. `SR a-0@1+delete -> 1` stops and deletes the replica; the number is the
+leader epoch."""
 
 import uuid
 

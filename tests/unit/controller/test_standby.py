@@ -83,7 +83,7 @@ async def pair(nodes: Nodes) -> Pair:
     return made
 
 
-async def test_a_standby_is_elected_with_its_mirror(pair: Pair) -> None:
+async def test_an_elected_standby_node_becomes_controller_from_its_mirror_of_zookeeper(pair: Pair) -> None:
     mirror = await pair.current()
 
     await pair.elect_node_2()
@@ -99,7 +99,7 @@ async def test_a_standby_is_elected_with_its_mirror(pair: Pair) -> None:
     assert not pair.standby.losses
 
 
-async def test_a_node_keeps_another_mirror_after_its_term(pair: Pair) -> None:
+async def test_a_node_whose_controller_term_ended_loads_a_new_standby_mirror(pair: Pair) -> None:
     await pair.current()
     await pair.elect_node_2()
     await pair.nodes.settle()
@@ -114,7 +114,7 @@ async def test_a_node_keeps_another_mirror_after_its_term(pair: Pair) -> None:
     assert len(pair.sessions) == 2
 
 
-async def test_a_node_whose_mirror_is_not_read_yet_reads_everything_at_its_election(
+async def test_an_elected_node_with_an_unfinished_standby_mirror_reads_everything_from_zookeeper(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirrors, "PAUSE_S", 3600)
@@ -131,7 +131,7 @@ async def test_a_node_whose_mirror_is_not_read_yet_reads_everything_at_its_elect
     assert "before everything was read" in pair.lines("standby")[-1]["lost"]
 
 
-async def test_an_election_with_a_silent_mirror_session_reads_everything(
+async def test_an_elected_node_whose_mirror_session_does_not_answer_reads_everything_from_zookeeper(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pair.current()
@@ -152,7 +152,7 @@ async def test_an_election_with_a_silent_mirror_session_reads_everything(
     assert "did not arrive within" in pair.lines("standby")[-1]["lost"]
 
 
-async def test_a_lost_mirror_is_read_anew(pair: Pair) -> None:
+async def test_a_standby_mirror_that_became_invalid_is_loaded_again(pair: Pair) -> None:
     first = await pair.current()
 
     pair.sessions[0].on_state(SessionState.DISCONNECTED)
@@ -164,7 +164,7 @@ async def test_a_lost_mirror_is_read_anew(pair: Pair) -> None:
     assert [f.get("lost") for f in pair.lines("standby")] == [None, "the ZooKeeper session is disconnected", None]
 
 
-async def test_a_session_that_cannot_be_opened_is_tried_again(nodes: Nodes) -> None:
+async def test_opening_the_zookeeper_session_of_a_standby_mirror_is_retried(nodes: Nodes) -> None:
     pair = Pair(nodes)
     pair.failures = [ConnectionLoss("", "no server"), ConnectionLoss("", "no server")]
     await pair.start()
@@ -174,7 +174,7 @@ async def test_a_session_that_cannot_be_opened_is_tried_again(nodes: Nodes) -> N
     assert [f.get("lost") for f in pair.lines("standby")] == ["no server", "no server", None]
 
 
-async def test_a_server_without_persistent_watches_is_not_asked_again_soon(nodes: Nodes) -> None:
+async def test_a_standby_waits_before_retrying_a_zookeeper_server_without_persistent_watches(nodes: Nodes) -> None:
     pair = Pair(nodes)
     nodes.ensemble.refuses_subtree_watches = True
     await pair.start()
@@ -187,7 +187,7 @@ async def test_a_server_without_persistent_watches_is_not_asked_again_soon(nodes
     assert pair.controller.is_active
 
 
-async def test_an_unexpected_error_ends_the_mirror_and_not_the_node(
+async def test_an_unexpected_error_ends_the_standby_mirror_but_not_the_node(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pair.current()
@@ -208,7 +208,7 @@ async def test_an_unexpected_error_ends_the_mirror_and_not_the_node(
     assert list(pair.controller.term.context.topics) == ["a", "b"]
 
 
-async def test_a_node_that_is_no_longer_chosen_ends_its_mirror(pair: Pair) -> None:
+async def test_a_node_no_longer_chosen_as_standby_discards_its_mirror(pair: Pair) -> None:
     await pair.current()
     pair.is_chosen = False
 
@@ -218,7 +218,9 @@ async def test_a_node_that_is_no_longer_chosen_ends_its_mirror(pair: Pair) -> No
     assert pair.lines("standby")[-1]["lost"] == "other nodes are chosen to keep one"
 
 
-async def test_nodes_without_a_mirror_let_others_be_elected_first(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nodes_without_a_standby_mirror_wait_before_a_controller_election(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -234,7 +236,7 @@ async def test_nodes_without_a_mirror_let_others_be_elected_first(pair: Pair, mo
     assert waits == [7]
 
 
-async def test_a_standby_that_stops_ends_its_session(pair: Pair) -> None:
+async def test_stopping_a_standby_closes_the_zookeeper_session_of_its_mirror(pair: Pair) -> None:
     await pair.current()
 
     await pair.nodes.stop(2)
@@ -259,7 +261,7 @@ def ids(*numbers: int) -> list[BrokerId]:
         (StandbyMode.FALSE, 1, ids(1), False),
     ],
 )
-def test_the_lowest_live_brokers_of_a_large_cluster_keep_a_mirror(
+def test_the_live_brokers_with_the_lowest_ids_keep_standby_mirrors_in_a_large_cluster(
     mode: StandbyMode, broker: int, live: list[BrokerId], expected: bool
 ) -> None:
     assert keeps_mirror(mode, BrokerId(broker), live) is expected

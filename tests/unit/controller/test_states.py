@@ -51,7 +51,7 @@ def test_the_allowed_replica_state_transitions_equal_kafkas() -> None:
     assert moves == set(KAFKA_REPLICA_MOVES.split())
 
 
-def test_partitions_make_a_state_transition_together_only_if_each_of_them_may() -> None:
+def test_a_set_of_partitions_may_make_a_state_transition_only_if_every_partition_may() -> None:
     states = (*ReplicaState, None)
     for target, *some in product(ReplicaState, states, states):
         known = [ReplicaState.NON_EXISTENT if s is None else s for s in some]

@@ -153,7 +153,7 @@ async def test_topic_deletion_waits_until_the_topics_reassignment_has_ended() ->
     assert "SR a-0@-2+delete -> 2,3" in cluster.room.channels.take()
 
 
-async def test_brokers_keep_the_metadata_of_a_topic_whose_deletion_waits_for_its_reassignment() -> None:
+async def test_brokers_keep_the_metadata_of_a_topic_whose_deletion_waits_for_a_reassignment() -> None:
     """Where the leader does not know the topic id any more, the new replica cannot fetch, and both wait for ever."""
     cluster = await Deleting.open({"a": [(1,)]})
     await ask(cluster.room, a_0=[2, 3])

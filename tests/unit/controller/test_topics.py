@@ -108,7 +108,7 @@ async def test_a_topic_recreated_without_a_topic_id_has_no_state_of_the_deleted_
 
 
 @pytest.mark.parametrize("is_queued", [True, False])
-async def test_a_deletion_request_for_a_deleted_topic_also_deletes_its_recreation(is_queued: bool) -> None:
+async def test_a_topic_recreated_while_its_deletion_is_requested_is_deleted_too(is_queued: bool) -> None:
     room = await Room.open(brokers=(1, 2), topics={"a": [(1, 2)]})
     if is_queued:
         room.ensemble.apply([Create(znodes.delete_topic_path("a"))])

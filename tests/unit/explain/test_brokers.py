@@ -9,7 +9,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
-def test_explain_broker_prints_registration_findings_and_unanswered_requests() -> None:
+def test_explain_broker_prints_registration_audit_findings_and_unanswered_requests() -> None:
     scene = Scene()
     scene.broker_died()
     scene.journal.request("c", 3, "LEADER_AND_ISR", {}, count=12, causes=["a", "b"])
@@ -103,7 +103,7 @@ def test_explain_controller_prints_each_term_and_the_time_without_a_controller()
     ]
 
 
-def test_explain_controller_prints_which_nodes_were_standbys_and_what_they_read_again() -> None:
+def test_explain_controller_prints_the_standby_nodes_and_the_znodes_they_read_again() -> None:
     scene = Scene()
     scene.journal.line("c", "standby", topic_count=3, partition_count=40)
     scene.journal.line("c", "elected")

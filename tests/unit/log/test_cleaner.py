@@ -308,7 +308,7 @@ def test_a_truncation_during_the_swap_of_compacted_segments_removes_their_files(
     node.run(main)
 
 
-def test_readers_continue_with_their_segments_after_compaction_replaced_these() -> None:
+def test_readers_of_a_log_keep_their_old_segments_after_compaction_replaced_them() -> None:
     node, workload = CleanerNode(5), Workload(5)
 
     async def main(logs: LogManager) -> None:

@@ -440,7 +440,7 @@ def test_a_flipped_bit_in_an_offset_index_makes_readers_skip_no_record(
 
 
 @pytest.mark.parametrize(("suffix", "size"), [(INDEX, 8), (TIME_INDEX, 12)])
-def test_a_flipped_bit_in_an_offset_indexs_last_entry_does_not_stop_appends(
+def test_a_flipped_bit_in_the_last_entry_of_an_offset_index_does_not_stop_appends(
     orders: Partition, suffix: str, size: int
 ) -> None:
     log = orders.open(index_interval_bytes=1)

@@ -107,7 +107,7 @@ def test_damaged_records_of_leader_and_follower_are_repaired_from_another_in_syn
     run_on_disk(scenario)
 
 
-def test_repair_ends_where_the_log_is_truncated_while_an_earlier_segment_is_repaired(
+def test_repair_of_a_log_ends_at_an_offset_to_which_the_log_is_truncated_meanwhile(
     run_on_disk: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:

@@ -82,7 +82,7 @@ def on_produce(world: ScriptedWorld, at: int, act: Callable[[int], None]) -> Non
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_records_of_several_leaders_arrive_in_order(world: ScriptedWorld, codec: Codec) -> None:
+def test_the_spark_sink_writes_records_to_several_leaders_in_order(world: ScriptedWorld, codec: Codec) -> None:
     with writer(world, SETTINGS._replace(codec=codec)) as out:
         for partition in (P0, P1, P2):
             out.write(encoded(partition, 0, 100))
@@ -92,7 +92,7 @@ def test_records_of_several_leaders_arrive_in_order(world: ScriptedWorld, codec:
     assert sequences(world, P0)[:2] == [0, header_at(world.cluster.logs[P0].batches[0][2]).record_count]
 
 
-def test_a_batch_whose_leader_moved_or_was_lost_is_sent_again_with_its_sequence(world: ScriptedWorld) -> None:
+def test_the_spark_sink_resends_a_batch_with_its_sequence_number_after_a_leader_change(world: ScriptedWorld) -> None:
     def move(broker: int) -> None:
         world.cluster.logs[P0].leader = 2
         world.down.add(broker)
@@ -109,7 +109,7 @@ def test_a_batch_whose_leader_moved_or_was_lost_is_sent_again_with_its_sequence(
     assert sequences(world, P0) == sorted(set(sequences(world, P0)))
 
 
-def test_a_batch_that_the_broker_has_already_counts_as_delivered(world: ScriptedWorld) -> None:
+def test_the_spark_sink_treats_duplicate_sequence_number_as_delivered(world: ScriptedWorld) -> None:
     world.cluster.errors[P0] = [ErrorCode.DUPLICATE_SEQUENCE_NUMBER]
 
     with writer(world) as out:
@@ -119,7 +119,9 @@ def test_a_batch_that_the_broker_has_already_counts_as_delivered(world: Scripted
     assert values(world, P0) == []
 
 
-def test_a_batch_too_large_for_its_topic_is_halved_and_keeps_its_sequences(world: ScriptedWorld) -> None:
+def test_the_spark_sink_halves_a_batch_refused_as_too_large_and_keeps_its_sequence_numbers(
+    world: ScriptedWorld,
+) -> None:
     world.cluster.errors[P0] = [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.MESSAGE_TOO_LARGE]
 
     with writer(world) as out:
@@ -131,7 +133,7 @@ def test_a_batch_too_large_for_its_topic_is_halved_and_keeps_its_sequences(world
     assert sequences(world, P0) == [0, 2, 5, 11]
 
 
-def test_a_record_too_large_for_its_topic_fails_with_its_size(world: ScriptedWorld) -> None:
+def test_a_record_too_large_for_its_topic_fails_the_spark_write_with_its_size(world: ScriptedWorld) -> None:
     world.cluster.errors[P0] = [ErrorCode.MESSAGE_TOO_LARGE]
 
     with (
@@ -143,7 +145,7 @@ def test_a_record_too_large_for_its_topic_fails_with_its_size(world: ScriptedWor
         write_all(out, encoded(P0, 0, 1))
 
 
-def test_a_final_error_fails_the_write_and_names_the_partition(world: ScriptedWorld) -> None:
+def test_a_non_retriable_produce_error_fails_the_spark_write_and_names_the_partition(world: ScriptedWorld) -> None:
     world.cluster.errors[P2] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
     with (
@@ -155,7 +157,7 @@ def test_a_final_error_fails_the_write_and_names_the_partition(world: ScriptedWo
         write_all(out, encoded(P2, 0, 5))
 
 
-def test_a_partition_that_refuses_for_too_long_fails_the_write(world: ScriptedWorld) -> None:
+def test_a_partition_that_refuses_records_until_the_timeout_fails_the_spark_write(world: ScriptedWorld) -> None:
     world.cluster.errors[P0] = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1_000
 
     with (
@@ -167,7 +169,7 @@ def test_a_partition_that_refuses_for_too_long_fails_the_write(world: ScriptedWo
         write_all(out, encoded(P0, 0, 5))
 
 
-def test_batches_are_sent_before_more_than_the_allowed_bytes_wait(world: ScriptedWorld) -> None:
+def test_the_spark_sink_never_buffers_more_than_the_allowed_bytes(world: ScriptedWorld) -> None:
     with writer(world) as out:
         for first in range(0, 10_000, 1_000):
             out.write(encoded(P0, first, first + 1_000))
@@ -177,7 +179,7 @@ def test_batches_are_sent_before_more_than_the_allowed_bytes_wait(world: Scripte
     assert values(world, P0) == list(range(10_000))
 
 
-def test_a_request_has_no_more_than_the_allowed_bytes(world: ScriptedWorld) -> None:
+def test_a_produce_request_of_the_spark_sink_has_at_most_the_allowed_bytes(world: ScriptedWorld) -> None:
     sizes: list[int] = []
 
     def on_request(broker: int, request: Any) -> None:
@@ -194,7 +196,7 @@ def test_a_request_has_no_more_than_the_allowed_bytes(world: ScriptedWorld) -> N
     assert values(world, P0) == values(world, P1) == list(range(50))
 
 
-def test_with_acks_0_a_lost_connection_fails_the_write(world: ScriptedWorld) -> None:
+def test_a_lost_connection_fails_a_spark_write_with_acks_0(world: ScriptedWorld) -> None:
     settings = SETTINGS._replace(acks=0)
     with writer(world, settings, Identity()) as out:
         out.write(encoded(P0, 0, 50))

@@ -273,7 +273,7 @@ def test_journal_lines_of_nodes_that_are_not_controller_are_ordered_by_time() ->
     assert [e.ts_ms for e in in_order(told)] == [3, 9]
 
 
-def test_a_reserved_journal_number_is_not_used_again_after_a_power_loss() -> None:
+def test_a_reserved_number_of_a_journal_file_is_not_reused_after_a_power_loss() -> None:
     """Its number is part of every cause, and may be known to others already."""
     for seed in range(10):
         disk = SimulatedDisk(Rng(seed))
@@ -297,7 +297,7 @@ def test_the_journal_writes_its_first_file_although_fsync_fails() -> None:
     assert disk.read("/logs/klamm-journal-1-00000001.jsonl") == b"line\n"
 
 
-def test_a_journal_continues_in_another_log_directory_with_a_new_journal_number(tmp_path: Path) -> None:
+def test_a_journal_continues_in_another_log_directory_after_its_own_failed(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     second.mkdir()
 

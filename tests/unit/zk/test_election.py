@@ -96,7 +96,7 @@ async def test_a_controller_election_whose_zookeeper_reply_was_lost_counts_as_wo
     assert await elect(client) == (1, 1)
 
 
-async def test_a_controller_znode_with_the_own_broker_id_in_another_session_is_a_lost_election(
+async def test_an_election_is_lost_if_another_session_with_the_same_broker_id_won(
     ensemble: MemoryEnsemble,
 ) -> None:
     other = ensemble.client()

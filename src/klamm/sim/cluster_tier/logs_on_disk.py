@@ -134,6 +134,12 @@ class ReplicaLog:
         """Whether the log has only one segment."""
         return len(self._bases) == 1
 
+    @property
+    def end_of_first(self) -> int:
+        """The offset after the last record of the first segment; its base offset where it has none."""
+        first = self._segments[0].batches
+        return first[-1].header.next_offset if first else self.start
+
     def end_below(self, base: int, size: int) -> int:
         """The offset after the last batch in the first bytes of a segment."""
         end, position = base, 0

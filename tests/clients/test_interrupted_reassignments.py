@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.clients.test_moves import TOOL, plan_file, run
+from tests.clients.test_reassignment_under_load import TOOL, plan_file, run
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.workload import Workload
