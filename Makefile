@@ -49,6 +49,7 @@ demo: $(DEMO_READY)  ## run three nodes, load 336,776 flights, interrupt two nod
 	@$(PY) -m klamm.cli.demo.run demo-data
 
 test: lint  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
+	@$(PY) -m compileall -q -j 0 src tests/support
 	@($(ANALYSIS)) > .analysis.log 2>&1 & analysis=$$!; \
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$analysis; analysed=$$?; cat .analysis.log; rm .analysis.log; exit $$((tests || analysed))
@@ -150,6 +151,9 @@ real-faults: $(READY)  # kill real nodes under load ROUNDS=30 times, then stop Z
 spark-kills: $(READY)  # kill a Spark query and its workers KILLS=20 times, then compare its table with the topic
 	$(PY) -m tests.campaign.spark_stream --kills $(KILLS)
 
+spark-sink-kills: $(READY)  # kill a Spark query that writes exactly once KILLS=20 times, also inside commits
+	$(PY) -m tests.campaign.spark_sink --kills $(KILLS)
+
 mixed-cluster: $(READY)  # hand the controller over between klamm and Apache Kafka in one cluster, three times each way
 	$(PY) -m tests.campaign.mixed
 
@@ -161,4 +165,4 @@ bench-%: $(READY)
 
 .PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches judge-groups \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
-  injected-bugs mutants mutation-score determinism real-faults spark-kills mixed-cluster bench-controller
+  injected-bugs mutants mutation-score determinism real-faults spark-kills spark-sink-kills mixed-cluster bench-controller

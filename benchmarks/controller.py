@@ -41,14 +41,15 @@ Runner = Callable[[Coroutine[Any, Any, "Run"]], "Run"]
 LARGEST_BESIDE_KAFKA: Final = 200_000
 REASSIGNED: Final = 10_000
 CREATED: Final = 1_000
-FAILOVER, DEAD, BACK, ALL_DEAD, ALL_BACK = (
-    "failover", "a broker dies", "it returns", "all six die", "all six return",
+FAILOVER, WARM, DEAD, BACK, ALL_DEAD, ALL_BACK = (
+    "failover", "failover of a standby", "a broker dies", "it returns", "all six die", "all six return",
 )  # fmt: skip
 SHUTDOWN, REASSIGN, CREATE, DELETE = (
     "controlled shutdown of one sixth", "10,000 partitions reassigned", "1,000 topics x 10 created", "they are deleted",
 )  # fmt: skip
 BUDGETS_S: Final = {
     (FAILOVER, 10_000): 0.3, (FAILOVER, 100_000): 2, (FAILOVER, 200_000): 4, (FAILOVER, 1_000_000): 30,
+    (WARM, 10_000): 0.1, (WARM, 100_000): 0.5, (WARM, 200_000): 1, (WARM, 1_000_000): 5,
     (DEAD, 10_000): 0.2, (DEAD, 100_000): 1.2, (DEAD, 200_000): 2.5,
     (ALL_BACK, 10_000): 0.5, (ALL_BACK, 100_000): 4, (ALL_BACK, 200_000): 8,
     (SHUTDOWN, 60_000): 1, (CREATE, 10_000): 5, (CREATE, 100_000): 5,
@@ -99,6 +100,8 @@ async def _run_steps(stage: Stage, count: int, whole: bool) -> None:
         return time.time()
 
     await stage.measure(FAILOVER, stage.become_controller)
+    if await stage.become_standby():
+        await stage.measure(WARM, stage.become_controller)
     await stage.measure(DEAD, partial(stage.unregister, [HEAVY]))
     await stage.measure(BACK, partial(stage.register, HEAVY))
     if not whole:
@@ -157,7 +160,7 @@ def compare(counts: Sequence[int], make: MakeSubject, beside: bool, console: Con
             theirs = measure(subject.kafka, count)
         console.print(_table(count, ours, theirs))
         for step, found in ours.steps.items():
-            peer = theirs.steps[step].took_s if theirs else None
+            peer = theirs.steps[step].took_s if theirs and step in theirs.steps else None
             rows.append({"partitions": count, **found._asdict(), "kafka_s": peer, "budget_s": _budget(step, count)})
         rows.append({"partitions": count, "step": "most memory", "mib": ours.memory_mib})
     return rows
@@ -168,7 +171,7 @@ def _table(count: int, ours: Run, theirs: Run | None) -> Table:
     for heading in ("klamm", "processor", "loop held ms", "budget", "Apache Kafka", "ratio"):
         table.add_column(heading, justify="right")
     for step, found in ours.steps.items():
-        peer = theirs.steps[step].took_s if theirs else None
+        peer = theirs.steps[step].took_s if theirs and step in theirs.steps else None
         budget = _budget(step, count)
         table.add_row(
             step,

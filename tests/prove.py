@@ -76,6 +76,7 @@ STEPS = (
     Step("real-faults", make("real-faults"), "real nodes lose no acknowledged record"),
     Step("spark-connector", CONNECTOR, "klamm reads what Spark's own connector reads, in 200 cases"),
     Step("spark-kills", make("spark-kills"), "a Spark query killed twenty times has each record once"),
+    Step("spark-sink-kills", make("spark-sink-kills"), "a Spark query killed twenty times writes each record once"),
     Step("mixed-cluster", make("mixed-cluster"), "klamm and Apache Kafka share a cluster"),
 )
 

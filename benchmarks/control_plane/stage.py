@@ -29,6 +29,7 @@ from klamm.wire.messages import (
 from klamm.zk import znodes
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NoNode
+from klamm.zk.operations import Create, Delete
 from klamm.zk.registrar import BrokerRegistrar
 
 SESSION_MS: Final = 60_000
@@ -197,6 +198,15 @@ class Stage:
         await _poll_until(elected)
         _, stat = await self.client.get(znodes.CONTROLLER_EPOCH)
         return stat.mtime / 1000
+
+    async def become_standby(self) -> bool:
+        """Replace the node under test as controller; returns whether it keeps a mirror, once that is read."""
+        owner = znodes.encode_controller(BrokerId(1), 0)
+        await self.client.multi([Delete(znodes.CONTROLLER), Create(znodes.CONTROLLER, owner, ephemeral=True)])
+        if not self.subject.keeps_mirror:
+            return False
+        await _poll_until(self.subject.is_current)
+        return True
 
     async def _controller_id(self) -> int:
         try:

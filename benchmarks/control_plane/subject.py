@@ -6,6 +6,7 @@ import pstats
 import time
 from collections.abc import Mapping
 from typing import Final, Protocol
+from urllib.request import urlopen
 
 import psutil
 from tests.support import apache_kafka
@@ -30,8 +31,14 @@ class Subject(Protocol):
 
     name: str
     address: tuple[str, int]
+    keeps_mirror: bool
+    """Whether it keeps the cluster's state in memory while another broker is controller."""
 
     async def start(self) -> None: ...
+    async def is_current(self) -> bool:
+        """Whether it has everything in memory for its election."""
+        ...
+
     async def stop(self) -> None: ...
     def cpu_s(self) -> float:
         """Processor seconds so far."""
@@ -55,6 +62,7 @@ def _properties(port: int, directory: str, zookeeper: str) -> dict[str, str]:
         "zookeeper.connect": zookeeper,
         "zookeeper.session.timeout.ms": "30000",
         "auto.leader.rebalance.enable": "false",
+        "klamm.controller.standby": "true",
     }
 
 
@@ -65,7 +73,11 @@ class Process:
         self.name = name
         port = free_port()
         self.address = ("127.0.0.1", port)
-        properties: Mapping[str, str] = _properties(port, directory, zookeeper)
+        self.keeps_mirror = command is klamm_node
+        self._metrics_port = free_port()
+        properties: Mapping[str, str] = _properties(port, directory, zookeeper) | (
+            {"klamm.metrics.port": str(self._metrics_port)} if self.keeps_mirror else {}
+        )
         self._node = NodeProcess(ID, port, directory, properties, command)
 
     async def start(self) -> None:
@@ -74,6 +86,13 @@ class Process:
 
     async def stop(self) -> None:
         self._node.kill()
+
+    async def is_current(self) -> bool:
+        return b"\nklamm_controller_standby_current 1" in await asyncio.to_thread(self._metrics)
+
+    def _metrics(self) -> bytes:
+        with urlopen(f"http://127.0.0.1:{self._metrics_port}/metrics") as response:
+            return bytes(response.read())
 
     def _process(self) -> psutil.Process:
         assert self._node.child is not None
@@ -110,6 +129,7 @@ class Inside:
     """A klamm node in this process and on this loop: it can be profiled, and one sees how long it holds the loop."""
 
     name = "klamm, inside"
+    keeps_mirror = True
 
     def __init__(self, directory: str, zookeeper: str, holds: Holds, profiled: str = "") -> None:
         port = free_port()
@@ -128,6 +148,11 @@ class Inside:
         self._node = await start_node(self._world, self._config, configure_logs("warning"))
         freeze_startup_objects()
         keep_large_buffers()
+
+    async def is_current(self) -> bool:
+        assert self._node is not None
+        standby = self._node.parts.controller.standby
+        return standby is not None and standby.is_current
 
     async def stop(self) -> None:
         assert self._node is not None

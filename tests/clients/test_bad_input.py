@@ -94,7 +94,7 @@ def meta_properties(directory: Path, broker_id: int, cluster_id: str) -> None:
     (directory / "logs" / "meta.properties").write_text(f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n")
 
 
-def test_a_log_directory_of_another_broker_is_refused_with_its_broker_id(
+def test_a_node_start_with_a_log_directory_of_another_broker_fails_with_its_broker_id(
     tmp_path: Path, zookeeper: ZooKeeperServer
 ) -> None:
     meta_properties(tmp_path, 7, "AAAAAAAAAAAAAAAAAAAAAg")
@@ -103,7 +103,7 @@ def test_a_log_directory_of_another_broker_is_refused_with_its_broker_id(
     assert_one_sentence(run_klamm("node", path), "meta.properties", "7")
 
 
-def test_a_log_directory_of_another_cluster_is_refused_with_its_cluster_id(
+def test_a_node_start_with_a_log_directory_of_another_cluster_fails_with_its_cluster_id(
     tmp_path: Path, zookeeper: ZooKeeperServer
 ) -> None:
     meta_properties(tmp_path, 1, "AAAAAAAAAAAAAAAAAAAAAg")
@@ -112,7 +112,9 @@ def test_a_log_directory_of_another_cluster_is_refused_with_its_cluster_id(
     assert_one_sentence(run_klamm("node", path), "meta.properties", "AAAAAAAAAAAAAAAAAAAAAg")
 
 
-def test_a_log_directory_locked_by_another_node_is_refused(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+def test_a_node_start_with_a_log_directory_locked_by_another_node_fails(
+    tmp_path: Path, zookeeper: ZooKeeperServer
+) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD_LOCK, str(tmp_path / "logs")], stdout=subprocess.PIPE) as holder:
         assert holder.stdout
         holder.stdout.readline()

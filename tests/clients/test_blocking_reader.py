@@ -21,7 +21,7 @@ from klamm.spark.tasks import Job, read_task
 WORLD = RealBlockingWorld()
 
 
-def test_blocking_reader_reads_a_whole_topic_over_real_sockets() -> None:
+def test_the_blocking_client_reads_a_whole_topic_over_real_sockets() -> None:
     with serve_brokers(ScriptedCluster({TopicPartition("orders", 0): log(0, 5_000, leader=2)})) as bootstrap:
         given = options(kafka__bootstrap__servers=bootstrap, kafka__max__partition__fetch__bytes="20000")
         with read_client(WORLD, given) as cluster:
@@ -40,7 +40,7 @@ def test_a_request_to_a_server_that_never_answers_fails_with_a_timeout() -> None
         BlockingConnection(WORLD, Address(*silent.getsockname()), BlockingSettings("test", 1.0, 0.1))
 
 
-def test_the_blocking_clients_runtime_can_sleep_and_count_processors() -> None:
+def test_the_runtime_of_the_blocking_client_can_sleep_and_report_the_processor_count() -> None:
     before = WORLD.now_s()
     WORLD.sleep(0.001)
 

@@ -19,8 +19,7 @@ _numbers = itertools.count()
 def a_topic(cluster: Cluster, partitions: int) -> str:
     """Create a topic with a new name."""
     name = f"codecs-{next(_numbers)}"
-    # the timestamps are of 2023: without a limit, retention would delete the records while the test runs
-    cluster.create_topic(name, partitions, copies=3, config={"min.insync.replicas": "2", "retention.ms": "-1"})
+    cluster.create_topic(name, partitions, copies=3, config={"min.insync.replicas": "2"})
     return name
 
 

@@ -40,7 +40,7 @@ def produce(cluster: Cluster, size: int) -> KafkaError | None:
 
 
 @needs_kafka
-def test_a_topic_config_set_by_kafkas_tool_applies_from_the_next_batch(cluster: Cluster) -> None:
+def test_a_topic_config_set_by_kafkas_tool_applies_from_the_next_produced_batch(cluster: Cluster) -> None:
     topic = ("--entity-type", "topics", "--entity-name", "orders")
     assert produce(cluster, 5_000) is None
 

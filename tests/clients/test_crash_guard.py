@@ -8,6 +8,7 @@ import psutil
 import pytest
 from kazoo.client import KazooClient
 from tests.support.cluster import Cluster
+from tests.support.kazoo_clients import kazoo_client
 
 from klamm.cli.commands.explain import run_explain
 from klamm.embedded.nodes import Command, NodeProcess, klamm_node
@@ -30,11 +31,8 @@ def slow_to_expire(node_command: Command, tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def znodes(slow_to_expire: Cluster) -> Iterator[KazooClient]:
-    client = KazooClient(slow_to_expire.zookeeper.connect_string)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with kazoo_client(slow_to_expire.zookeeper.connect_string) as client:
+        yield client
 
 
 def guard_of(node: NodeProcess) -> psutil.Process | None:

@@ -5,13 +5,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from tests.clients.test_produce_consume import consume, produce, run, start
 from tests.support.cluster import Cluster
-from tests.support.group_members import Members, group_members
+from tests.support.group_members import Members
 
 from klamm.runtime.processes import ticks
 
@@ -31,16 +30,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    name = re.sub(r"[^a-z0-9-]", "-", request.node.name)
-    cluster.create_topic(name, PARTITIONS, 3)
-    return name
-
-
-@pytest.fixture
-def members(cluster: Cluster, tmp_path: Path, name: str) -> Iterator[Members]:
-    with group_members(tmp_path / "members", cluster.bootstrap, name, name) as running:
-        yield running
+def name(cluster: Cluster, own_name: str) -> str:
+    cluster.create_topic(own_name, PARTITIONS, 3)
+    return own_name
 
 
 def explain(cluster: Cluster, *words: str, status: int = 0) -> list[str]:
@@ -86,7 +78,7 @@ def test_explain_group_prints_rebalance_causes_members_and_their_partitions(
     assert any(line.startswith("stuck:") and "no member has it" in line for line in lines), lines
 
 
-def test_explain_transaction_prints_why_each_transaction_committed_or_aborted(cluster: Cluster, name: str) -> None:
+def test_explain_transaction_prints_the_steps_and_the_reason_of_an_abort(cluster: Cluster, name: str) -> None:
     producer = Producer({
         "bootstrap.servers": cluster.bootstrap, "transactional.id": name, "transaction.timeout.ms": 2_000,
         "log_level": 0,

@@ -3,46 +3,30 @@
 import csv
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from tests.clients.test_tools import klamm
-from tests.support import apache_kafka
 from tests.support.cluster import Cluster
-from tests.support.group_members import GroupMember, Members, group_members
-from tests.support.kafka_tools import KafkaTools, kafka_tools
+from tests.support.group_members import GroupMember, Members
+from tests.support.kafka_tools import KafkaTools
 
 PARTITIONS = 3
 GROUPS = "kafka-consumer-groups"
 
 
-@pytest.fixture(scope="module")
-def tools() -> KafkaTools:
-    if why := apache_kafka.why_missing():
-        pytest.skip(why)
-    return kafka_tools()
-
-
 @pytest.fixture
-def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+def name(cluster: Cluster, own_name: str) -> str:
     """A topic with ten records in each partition, and a group; both have this name."""
-    name = re.sub(r"[^a-z-]", "-", request.node.name)
     # the timestamps are of 1970: without a limit, retention would delete the records while the test runs
-    cluster.create_topic(name, PARTITIONS, 3, {"retention.ms": "-1"})
+    cluster.create_topic(own_name, PARTITIONS, 3, {"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     for number in range(10 * PARTITIONS):
-        producer.produce(name, str(number).encode(), partition=number % PARTITIONS, timestamp=1_000 + number)
+        producer.produce(own_name, str(number).encode(), partition=number % PARTITIONS, timestamp=1_000 + number)
     assert producer.flush(30) == 0
-    return name
-
-
-@pytest.fixture
-def members(cluster: Cluster, tmp_path: Path, name: str) -> Iterator[Members]:
-    with group_members(tmp_path / "members", cluster.bootstrap, name, name) as running:
-        yield running
+    return own_name
 
 
 def consume(members: Members) -> GroupMember:

@@ -1,14 +1,12 @@
 """Groups of real consumers: they share a topic, one is killed, the coordinator is killed, and nothing is skipped."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from tests.support.cluster import Cluster
-from tests.support.group_members import LIBRARIES, Members, group_members
+from tests.support.group_members import LIBRARIES, Members
 
 from klamm.cli.admin.client import with_admin
 from klamm.client.routing import CoordinatorType
@@ -30,17 +28,10 @@ def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+def name(cluster: Cluster, own_name: str) -> str:
     """A topic and a group of the test's own; both have this name."""
-    name = re.sub(r"[^a-z-]", "-", request.node.name)
-    cluster.create_topic(name, PARTITIONS, 3, {"min.insync.replicas": "2"})
-    return name
-
-
-@pytest.fixture
-def members(cluster: Cluster, tmp_path: Path, name: str) -> Iterator[Members]:
-    with group_members(tmp_path / "members", cluster.bootstrap, name, name) as running:
-        yield running
+    cluster.create_topic(own_name, PARTITIONS, 3, {"min.insync.replicas": "2"})
+    return own_name
 
 
 def produce(cluster: Cluster, topic: str, first: int, count: int = BATCH) -> set[str]:

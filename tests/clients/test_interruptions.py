@@ -38,26 +38,26 @@ def campaign(own_cluster: Cluster, node_command: Command) -> Iterator[FaultCampa
     assert not workload.failures
 
 
-def test_no_acknowledged_record_is_lost_when_the_controllers_node_is_killed(campaign: FaultCampaign) -> None:
+def test_killing_the_controllers_node_loses_no_acknowledged_record(campaign: FaultCampaign) -> None:
     campaign.kill(campaign.choose_node(controller=True))
 
 
-def test_no_acknowledged_record_is_lost_when_a_node_other_than_the_controller_is_killed(
+def test_killing_a_node_other_than_the_controller_loses_no_acknowledged_record(
     campaign: FaultCampaign,
 ) -> None:
     campaign.kill(campaign.choose_node(controller=False))
 
 
-def test_no_acknowledged_record_is_lost_in_a_rolling_restart(campaign: FaultCampaign) -> None:
+def test_a_rolling_restart_loses_no_acknowledged_record(campaign: FaultCampaign) -> None:
     for node in campaign.cluster.nodes:
         campaign.stop(node)
 
 
-def test_no_acknowledged_record_is_lost_while_zookeeper_is_down(campaign: FaultCampaign) -> None:
+def test_a_zookeeper_outage_loses_no_acknowledged_record(campaign: FaultCampaign) -> None:
     campaign.stop_zookeeper(3)
 
 
-def test_a_new_controller_is_elected_when_the_old_one_is_paused_beyond_its_session_timeout(
+def test_a_new_controller_is_elected_when_the_controller_is_paused_beyond_its_session_timeout(
     campaign: FaultCampaign,
 ) -> None:
     frozen = campaign.choose_node(controller=True)

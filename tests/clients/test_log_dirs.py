@@ -67,7 +67,7 @@ def partitions(directory: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_partitions_of_a_failed_log_directory_change_leaders_and_return_after_its_repair(
+def test_partitions_on_a_failed_log_directory_get_other_leaders_and_return_after_its_repair(
     failing_disk: Path, tmp_path: Path
 ) -> None:
     cluster = Cluster(tmp_path / "cluster", 2, overrides={"log.index.size.max.bytes": "65536"})

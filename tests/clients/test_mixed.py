@@ -61,7 +61,7 @@ def test_controlled_shutdown_of_an_apache_kafka_broker_succeeds_under_klamms_con
     operator.elect_preferred(operator.load.topic, THREE)
 
 
-def test_apache_kafka_controller_completes_a_reassignment_and_a_deletion_begun_under_klamm(
+def test_an_apache_kafka_controller_completes_a_reassignment_and_a_deletion_begun_by_klamm(
     operator: Operator, mixed: MixedCluster
 ) -> None:
     work = HalfDone(operator, "handed-back")
@@ -73,7 +73,9 @@ def test_apache_kafka_controller_completes_a_reassignment_and_a_deletion_begun_u
     operator.load_is_right()
 
 
-def test_klamm_broker_leads_and_follows_under_apache_kafkas_controller(operator: Operator, mixed: MixedCluster) -> None:
+def test_a_klamm_broker_leads_and_follows_under_apache_kafkas_controller(
+    operator: Operator, mixed: MixedCluster
+) -> None:
     assert mixed.controller_id in KAFKA
     mixed.start_node(KLAMM)
     assignment = {0: (KLAMM, 1), 1: (2, KLAMM)}
@@ -87,7 +89,7 @@ def test_klamm_broker_leads_and_follows_under_apache_kafkas_controller(operator:
     operator.delete("shared")
 
 
-def test_klamm_controller_completes_a_reassignment_and_a_deletion_begun_under_apache_kafka(
+def test_a_klamm_controller_completes_a_reassignment_and_a_deletion_begun_by_apache_kafka(
     operator: Operator, mixed: MixedCluster
 ) -> None:
     work = HalfDone(operator, "taken-over")
@@ -117,7 +119,7 @@ def test_a_new_klamm_controller_completes_reassignments_and_deletions_pending_in
     operator.load_is_right()
 
 
-def test_kafkas_tools_print_the_same_for_klamm_and_apache_kafka(
+def test_kafkas_tools_print_the_same_for_a_klamm_cluster_as_for_apache_kafka(
     operator: Operator, mixed: MixedCluster, cluster: Cluster, node_command: Command
 ) -> None:
     if node_command is not klamm_node:

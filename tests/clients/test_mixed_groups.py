@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.support import apache_kafka
 from tests.support.group_members import Members, group_members
-from tests.support.kafka_tools import KafkaTools, kafka_tools
+from tests.support.kafka_tools import KafkaTools
 from tests.support.mixed_cluster import KLAMM, MixedCluster
 
 KAFKA = 1
@@ -38,11 +38,6 @@ def mixed(tmp_path: Path) -> Iterator[MixedCluster]:
         yield cluster
     finally:
         cluster.kill()
-
-
-@pytest.fixture
-def tools() -> KafkaTools:
-    return kafka_tools()
 
 
 @pytest.fixture

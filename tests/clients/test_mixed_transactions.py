@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support import apache_kafka
-from tests.support.kafka_tools import KafkaTools, kafka_tools
+from tests.support.kafka_tools import KafkaTools
 from tests.support.mixed_cluster import KLAMM, MixedCluster
 
 from klamm.runtime.processes import ticks
@@ -42,11 +42,6 @@ def mixed(tmp_path: Path) -> Iterator[MixedCluster]:
         yield cluster
     finally:
         cluster.kill()
-
-
-@pytest.fixture
-def tools() -> KafkaTools:
-    return kafka_tools()
 
 
 def run_transaction(producer: Producer, value: str, *, commits: bool = True) -> list[str]:

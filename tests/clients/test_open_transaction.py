@@ -58,7 +58,7 @@ def committed(cluster: Cluster, timeout_s: float) -> bytes | None:
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_kafkas_tool_aborts_an_open_transaction_in_a_log_taken_over_from_apache_kafka(tmp_path: Path) -> None:
+def test_kafkas_tool_aborts_an_open_transaction_in_a_log_that_apache_kafka_wrote(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, 1, command=apache_kafka.broker(), overrides=ONE_COPY)
     try:
         cluster.start()

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from kafka.partitioner.default import murmur2
 from tests.clients.test_bad_input import assert_one_sentence
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
-from tests.support.group_members import Members, group_members
+from tests.support.group_members import Members
 from tests.support.kafka_tools import kafka_tools
 
 from klamm.runtime.processes import ticks
@@ -60,11 +59,10 @@ def consume_json(cluster: Cluster, topic: str, *words: str) -> list[Any]:
 
 
 @pytest.fixture
-def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+def name(cluster: Cluster, own_name: str) -> str:
     """A topic and a group of this name; old timestamps do not matter."""
-    name = re.sub(r"[^a-z0-9-]", "-", request.node.name)
-    cluster.create_topic(name, PARTITIONS, 3, {"retention.ms": "-1"})
-    return name
+    cluster.create_topic(own_name, PARTITIONS, 3, {"retention.ms": "-1"})
+    return own_name
 
 
 class Seen(NamedTuple):
@@ -273,12 +271,6 @@ def test_klamm_consume_with_a_group_resumes_at_the_committed_offsets(cluster: Cl
 
 def test_klamm_consume_with_a_new_group_begins_at_the_log_end(cluster: Cluster, numbered: str) -> None:
     assert consume(cluster, numbered, "-G", numbered) == b""
-
-
-@pytest.fixture
-def members(cluster: Cluster, tmp_path: Path, name: str) -> Iterator[Members]:
-    with group_members(tmp_path / "members", cluster.bootstrap, name, name) as running:
-        yield running
 
 
 @pytest.mark.parametrize("library", ["confluent", "kafka-python", "aiokafka"])

@@ -13,7 +13,7 @@ from klamm.spark.sink_options import WRITE_OPTIONS
 
 @pytest.mark.parametrize("options", [READ_OPTIONS, WRITE_OPTIONS], ids=["source", "sink"])
 @pytest.mark.parametrize("client", ["consumer.ConsumerConfig", "producer.ProducerConfig"])
-def test_spark_applies_ignores_with_a_reason_or_refuses_every_kafka_client_option(
+def test_klamms_spark_formats_apply_ignore_with_a_reason_or_refuse_every_kafka_client_option(
     client: str, options: OptionSet
 ) -> None:
     if why := apache_kafka.why_missing():

@@ -69,7 +69,7 @@ def test_klamms_spark_session_keeps_master_and_settings_given_to_spark_submit(tm
     assert "pinned False" in lines
 
 
-def test_register_makes_the_spark_source_available_although_the_first_python3_has_no_klamm(tmp_path: Path) -> None:
+def test_registering_the_spark_source_works_although_the_first_python3_in_path_lacks_klamm(tmp_path: Path) -> None:
     other = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
     if other is None:
         pytest.skip("there is no python3 besides the one that runs the tests")

@@ -38,7 +38,9 @@ def messages(cluster: Cluster, topic: str, count: int) -> list[Message]:
     return found
 
 
-def test_rows_have_their_key_value_headers_and_partition(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+def test_the_spark_sink_writes_key_value_headers_and_partition_of_each_row(
+    spark: SparkSession, cluster: Cluster, topic: str
+) -> None:
     rows = spark.createDataFrame(
         [
             ("k1", b"v1", [("h", b"x"), ("h", None)], None, "ignored"),
@@ -60,7 +62,9 @@ def test_rows_have_their_key_value_headers_and_partition(spark: SparkSession, cl
     }
 
 
-def test_the_option_topic_overrides_the_column(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+def test_the_spark_sinks_option_topic_overrides_the_column_topic(
+    spark: SparkSession, cluster: Cluster, topic: str
+) -> None:
     other = f"{topic}-other"
     cluster.create_topic(other, PARTITIONS)
     rows = spark.range(2).selectExpr(f"'{topic}' AS topic", "CAST(id AS STRING) AS value")
@@ -72,7 +76,9 @@ def test_the_option_topic_overrides_the_column(spark: SparkSession, cluster: Clu
     assert committed(cluster.bootstrap, other, PARTITIONS) == ["0", "1"]
 
 
-def test_a_named_write_is_recognised_when_it_is_repeated(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+def test_an_exactly_once_spark_write_repeated_with_the_same_write_id_and_batch_writes_nothing(
+    spark: SparkSession, cluster: Cluster, topic: str
+) -> None:
     rows = spark.range(0, 6, numPartitions=2).selectExpr("CAST(id AS STRING) AS value")
     name = {"topic": topic, "delivery": "exactly-once", "writeId": topic}
 
@@ -84,7 +90,7 @@ def test_a_named_write_is_recognised_when_it_is_repeated(spark: SparkSession, cl
     assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == expected
 
 
-def test_a_stream_whose_checkpoint_lost_its_last_commit_writes_each_row_once(
+def test_an_exactly_once_stream_whose_checkpoint_lost_its_last_commit_writes_each_row_once(
     spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     source = f"{topic}-in"
@@ -127,7 +133,7 @@ ERRORS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("columns", "options", "message"), ERRORS.values(), ids=ERRORS)
-def test_errors_name_the_column_or_option_and_the_remedy(
+def test_errors_of_the_spark_sink_name_the_column_or_option_and_the_remedy(
     spark: SparkSession, cluster: Cluster, topic: str, columns: str, options: Mapping[str, str], message: str
 ) -> None:
     given = {name: value for name, value in ({"topic": topic} | dict(options)).items() if value}
@@ -136,7 +142,7 @@ def test_errors_name_the_column_or_option_and_the_remedy(
         write(spark.sql(f"SELECT {columns} FROM (SELECT 1 AS id)"), cluster, **given)
 
 
-def test_a_topic_cannot_be_overwritten(spark: SparkSession, cluster: Cluster, topic: str) -> None:
+def test_the_spark_sink_refuses_save_mode_overwrite(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     writer = spark.range(1).selectExpr("'x' AS value").write.format("klamm").mode("overwrite")
 
     with pytest.raises(PySparkException, match=r'only appended to: use mode\("append"\)'):

@@ -40,7 +40,7 @@ def next_run(cluster: Cluster, topic: str, query: str) -> Iterator[SinkRun]:
     run.close()
 
 
-def test_rows_are_committed_with_the_batch_and_a_repeated_batch_writes_nothing(
+def test_the_spark_sink_commits_rows_with_the_batch_and_writes_nothing_for_a_repeated_batch(
     cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
 ) -> None:
     parts = [run.task(0, 0, "a", "b"), run.task(0, 1, "c")]
@@ -55,7 +55,7 @@ def test_rows_are_committed_with_the_batch_and_a_repeated_batch_writes_nothing(
 
 
 @pytest.mark.parametrize("ends", [0, 1, 2, 3])
-def test_a_driver_that_is_killed_inside_a_commit_leaves_all_or_nothing_to_the_next_run(
+def test_a_spark_sink_batch_whose_driver_dies_during_the_commit_is_written_once_after_restart(
     cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun, ends: int
 ) -> None:
     run.commit(0, [run.task(0, 0, "old")])
@@ -68,7 +68,7 @@ def test_a_driver_that_is_killed_inside_a_commit_leaves_all_or_nothing_to_the_ne
     assert committed(cluster.bootstrap, topic, PARTITIONS) == ["old", "r0", "r1", "r2"]
 
 
-def test_a_commit_that_failed_half_way_is_not_undone_by_the_abort_that_follows(
+def test_an_abort_after_a_partly_failed_spark_sink_commit_does_not_undo_the_commit(
     cluster: Cluster, topic: str, run: SinkRun
 ) -> None:
     parts = [run.task(0, n, f"r{n}") for n in range(2)]
@@ -81,13 +81,13 @@ def test_a_commit_that_failed_half_way_is_not_undone_by_the_abort_that_follows(
     assert committed(cluster.bootstrap, topic, PARTITIONS) == ["r0", "r1"]
 
 
-def test_an_aborted_batch_leaves_nothing(cluster: Cluster, topic: str, run: SinkRun) -> None:
+def test_an_aborted_spark_sink_batch_leaves_no_readable_records(cluster: Cluster, topic: str, run: SinkRun) -> None:
     run.abort(0, [run.task(0, 0, "a")])
 
     assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == []
 
 
-def test_a_duplicate_attempt_of_a_task_is_aborted_whichever_of_the_two_counts(
+def test_the_spark_sink_aborts_the_transaction_of_a_duplicate_task_attempt(
     cluster: Cluster, topic: str, run: SinkRun
 ) -> None:
     first = run.task(0, 0, "a")
@@ -101,7 +101,7 @@ def test_a_duplicate_attempt_of_a_task_is_aborted_whichever_of_the_two_counts(
     assert committed(cluster.bootstrap, topic, PARTITIONS) == ["a", "b"]
 
 
-def test_transactions_that_timed_out_inside_a_commit_are_replaced_if_their_rows_are_the_same(
+def test_spark_sink_transactions_that_time_out_during_a_commit_are_rewritten_if_rows_are_equal(
     cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
 ) -> None:
     parts = [run.task(0, n, f"r{n}") for n in range(3)]
@@ -114,7 +114,7 @@ def test_transactions_that_timed_out_inside_a_commit_are_replaced_if_their_rows_
     assert committed(cluster.bootstrap, topic, PARTITIONS) == ["r0", "r1", "r2"]
 
 
-def test_other_rows_after_a_half_committed_batch_are_refused(
+def test_the_spark_sink_refuses_different_rows_for_a_partly_committed_batch(
     cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
 ) -> None:
     parts = [run.task(0, n, f"r{n}") for n in range(3)]
@@ -130,7 +130,7 @@ def test_other_rows_after_a_half_committed_batch_are_refused(
     assert committed(cluster.bootstrap, topic, PARTITIONS) == ["r0", "r1"]
 
 
-def test_a_transaction_that_is_gone_before_the_commit_leaves_nothing_of_the_batch(
+def test_a_spark_sink_batch_with_a_transaction_aborted_before_the_commit_writes_nothing(
     cluster: Cluster, topic: str, run: SinkRun
 ) -> None:
     parts = [run.task(0, n, f"r{n}") for n in range(2)]
@@ -143,7 +143,22 @@ def test_a_transaction_that_is_gone_before_the_commit_leaves_nothing_of_the_batc
     assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == []
 
 
-def test_a_run_that_was_replaced_can_commit_neither_its_batch_nor_an_older_one(
+def test_a_spark_sink_batch_committed_by_an_older_run_meanwhile_is_not_written_again(
+    cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
+) -> None:
+    old = [run.task(0, n, f"r{n}") for n in range(2)]
+    new = [next_run.task(0, 0, "r0")]
+
+    with pytest.raises(Killed):
+        run.commit(0, old, kill_after_ends=2)
+    new.append(next_run.task(0, 1, "r1"))
+    next_run.commit(0, new)
+
+    assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == ["r0", "r1"]
+    assert committed(cluster.bootstrap, topic, PARTITIONS) == ["r0", "r1"]
+
+
+def test_a_spark_sink_run_replaced_by_a_newer_run_can_commit_no_batch(
     cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
 ) -> None:
     old = [run.task(0, 0, "a")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
-from tests.clients.test_moves import TOOL, plan_file, run
+from tests.clients.test_reassignment_under_load import TOOL, plan_file, run
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 

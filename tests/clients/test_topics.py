@@ -10,6 +10,7 @@ from kazoo.client import KazooClient
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 from tests.support.kafka_tools import kafka_tools
+from tests.support.kazoo_clients import kazoo_client
 
 from klamm.embedded.nodes import Command, klamm_node
 
@@ -46,11 +47,8 @@ def delete(cluster: Cluster, *topics: str) -> None:
 
 @pytest.fixture
 def znodes(own_cluster: Cluster) -> Iterator[KazooClient]:
-    client = KazooClient(own_cluster.zookeeper.connect_string)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with kazoo_client(own_cluster.zookeeper.connect_string) as client:
+        yield client
 
 
 def wait_until_no_trace(cluster: Cluster, znodes: KazooClient, topic: str) -> None:
@@ -139,7 +137,7 @@ def returning(request: pytest.FixtureRequest) -> Command:
     return klamm_node
 
 
-def test_a_topic_deletion_completes_without_a_dead_broker_which_deletes_its_replicas_later(
+def test_a_topic_deletion_completes_without_a_dead_broker_that_deletes_its_replicas_on_return(
     own_cluster: Cluster, znodes: KazooClient, returning: Command
 ) -> None:
     """One of its two topics was made again meanwhile: its replica there begins anew, with the new topic's records."""

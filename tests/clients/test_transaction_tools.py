@@ -9,9 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from tests.clients.test_open_transaction import ONE_COPY
 from tests.clients.test_tools import klamm
-from tests.support import apache_kafka
 from tests.support.cluster import Cluster
-from tests.support.kafka_tools import KafkaTools, kafka_tools
+from tests.support.kafka_tools import KafkaTools
 
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.records import produce_error_code
@@ -27,13 +26,6 @@ TOPIC = "orders"
 PRODUCER = 4_242
 TOOL = "kafka-transactions"
 OLD_MS = 20 * 60_000
-
-
-@pytest.fixture(scope="module")
-def tools() -> KafkaTools:
-    if why := apache_kafka.why_missing():
-        pytest.skip(why)
-    return kafka_tools()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,11 +37,10 @@ def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+def name(cluster: Cluster, own_name: str) -> str:
     """A topic and a transactional id of the test's own; both have this name."""
-    name = re.sub(r"[^a-z-]", "-", request.node.name)
-    cluster.create_topic(name, PARTITIONS, 3, {"min.insync.replicas": "2"})
-    return name
+    cluster.create_topic(own_name, PARTITIONS, 3, {"min.insync.replicas": "2"})
+    return own_name
 
 
 def transactional(cluster: Cluster, name: str, **changes: str | int) -> Producer:

@@ -129,7 +129,7 @@ def test_audit_reports_malformed_znodes_and_changes_none(
     assert {path: tree.exists(path).mzxid for path in before} == before
 
 
-def test_audit_reports_a_znode_behind_an_acl_and_reads_it_with_credentials(
+def test_audit_reports_a_znode_protected_by_an_acl_unless_credentials_are_given(
     tree: KazooClient, shared_zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_cluster(tree)

@@ -11,7 +11,7 @@ def received(*texts: str) -> dict[str, Any]:
     return {"did": "kill 1", "requests": {"2": {"a-0": list(texts)}}}
 
 
-def test_comparison_of_merged_control_requests_uses_the_last_request_of_each_kind() -> None:
+def test_merged_control_requests_are_compared_with_kafka_by_the_last_of_each_kind() -> None:
     step = received("LeaderAndIsr 1 new, by 100", "UpdateMetadata 1", "LeaderAndIsr 2, by 100", "UpdateMetadata 2")
 
     assert last_requests_only(step)["requests"] == {"2": {"a-0": ["LeaderAndIsr 2, by 100 new", "UpdateMetadata 2"]}}

@@ -17,7 +17,7 @@ PLACE = Place(7, 10, {"g": "0g-3", "x": "0x-1"})
 ID = "m1-{}6b1cf7e-8a1f-4b6c-9d7e-0123456789ab"
 
 
-async def test_klamm_answers_recorded_scripts_as_apache_kafka_did(tmp_path: Path) -> None:
+async def test_klamms_coordinators_answer_recorded_scripts_like_apache_kafkas(tmp_path: Path) -> None:
     recorded = {each.script.seed: each for each in recordings.read()}
     scripts = [each.script for each in recorded.values()]
     async with ground(KLAMM, tmp_path, 0, 2 * len(scripts)) as running:
@@ -32,7 +32,7 @@ async def test_klamm_answers_recorded_scripts_as_apache_kafka_did(tmp_path: Path
     assert len(scripts) >= 20
 
 
-def test_an_answer_that_differs_is_reported_with_its_step() -> None:
+def test_the_coordinator_comparison_reports_a_differing_response() -> None:
     script, lines = next(each for each in recordings.read() if any("error_code=NONE" in line for line in each.lines))
     number = next(n for n, line in enumerate(lines) if "error_code=NONE" in line)
     wrong = [*lines[:number], lines[number].replace("NONE", "UNKNOWN_MEMBER_ID", 1), *lines[number + 1 :]]
@@ -43,14 +43,14 @@ def test_an_answer_that_differs_is_reported_with_its_step() -> None:
     assert script.steps
 
 
-def test_a_seed_gives_the_same_script_and_it_survives_its_text() -> None:
+def test_a_generated_coordinator_script_depends_only_on_its_seed_and_survives_json_encoding() -> None:
     script = draw(5)
 
     assert draw(5) == script != draw(6)
     assert [str(step) for step in from_json(to_json(script)).steps] == [str(step) for step in script.steps]
 
 
-def test_member_ids_producers_and_places_get_names_that_two_runs_share() -> None:
+def test_generated_ids_in_coordinator_responses_are_replaced_by_names_equal_in_every_run() -> None:
     def described(first: str, second: str) -> str:
         members = [JoinGroupResponseMember(member_id, None, b"\1") for member_id in (first, second)]
         return Names(PLACE).describe(
@@ -88,7 +88,9 @@ GROUP = "    2> {{groups=[{{error_code=NONE group_id=g group_state={} protocol_t
         (("9: op restart how='kill'",), "    4> {error_code=NOT_COORDINATOR}", "    4> closed", False),
     ],
 )
-def test_only_the_listed_differences_are_known(before: tuple[str, ...], ours: str, theirs: str, is_known: bool) -> None:
+def test_the_coordinator_comparison_accepts_only_listed_differences_from_apache_kafka(
+    before: tuple[str, ...], ours: str, theirs: str, is_known: bool
+) -> None:
     found = compare([*before, ours], [*before, theirs])
 
     assert (found.difference is None) is is_known

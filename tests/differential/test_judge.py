@@ -49,7 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_klamms_controller_does_in_each_script_what_was_recorded_of_apache_kafkas(
+async def test_klamms_controller_acts_in_each_script_like_the_recorded_apache_kafka_controller(
     name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     others, no_longer = await judged(name, shared_zookeeper, tmp_path)
@@ -68,7 +68,7 @@ async def test_klamms_controller_matches_apache_kafkas_recording_in_generated_sc
 
 
 @pytest.mark.parametrize("name", ["a_broker_answers_late", "unclean_leader_that_dies_before_it_recovered"])
-async def test_merged_control_requests_leave_brokers_in_the_same_final_states_as_single_ones(
+async def test_merged_control_requests_leave_brokers_in_the_same_final_states_as_single_requests(
     name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, f"/merged-{name}", tmp_path)

@@ -32,7 +32,7 @@ STEPS: list[dict[str, Any]] = [
 ]
 
 
-def test_steps_of_a_recorded_run_are_unchanged_after_writing_and_reading_text() -> None:
+def test_steps_of_a_recorded_run_are_unchanged_after_a_write_to_text_and_a_read() -> None:
     assert lines_to_steps(steps_to_lines(STEPS)) == STEPS
 
 

@@ -34,7 +34,7 @@ def test_a_simulated_cluster_of_complete_nodes_breaks_no_invariant(seed: int) ->
     assert outcome.checks > 100
 
 
-def test_a_replayed_script_of_complete_nodes_gives_the_recorded_digest() -> None:
+def test_a_replayed_simulation_script_of_complete_nodes_repeats_the_recorded_run() -> None:
     recorded = run_schedule(6, with_story=True)
 
     again = run_script(recorded.script, with_story=True)
@@ -44,7 +44,7 @@ def test_a_replayed_script_of_complete_nodes_gives_the_recorded_digest() -> None
     assert decode_script(encode_script(recorded.script), 6, Options) == recorded.script
 
 
-def test_a_simulation_seed_with_complete_nodes_gives_the_same_digest_in_every_process() -> None:
+def test_a_simulation_of_complete_nodes_is_identical_in_every_process_for_the_same_seed() -> None:
     """`make determinism TIER=cluster` does the same with more."""
     command = [sys.executable, "-m", "klamm.sim", "--tier", "cluster", "--digests", "1", "--first", "6"]
     both = [

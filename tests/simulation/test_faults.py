@@ -57,7 +57,7 @@ def test_a_simulated_cluster_recovers_after_a_link_with_almost_no_bandwidth_is_h
     assert run_script(Script(Options.plain(1), actions, 25.0)).violation is None
 
 
-def test_a_follower_that_cannot_reach_its_leader_leaves_the_isr_and_returns() -> None:
+def test_a_simulated_follower_that_cannot_reach_its_leader_leaves_the_isr_until_it_can() -> None:
     topic = ScheduledAction(5.0, "create topic", {"topic": "t1", "replicas": [[1, 2, 3]]})
     cut = ScheduledAction(21.0, "cut", {"role": "anyone", "node": 3, "other": "node-1", "way": "from", "for_s": 20.0})
 

@@ -44,7 +44,7 @@ def test_the_unit_tests_kill_a_mutant_that_removes_the_last_isr_member() -> None
     assert noticed("unit", LAST_MEMBER, TEST)[1] == TEST
 
 
-def test_mutant_of_code_that_no_test_runs_survives() -> None:
+def test_a_mutant_of_code_that_no_test_runs_is_counted_as_surviving() -> None:
     assert noticed("unit", LAST_MEMBER, "tests/unit/model/test_topic_ids.py::nothing")[1] == "survived"
 
 

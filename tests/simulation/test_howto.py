@@ -45,7 +45,7 @@ def run(what: str) -> Outcome:
     return run_script(Script(Options.plain(3), [topic, ScheduledAction(10.0, what)], heal_at_s=20.0), with_story=True)
 
 
-def test_the_howto_pages_example_invariant_finds_its_violation(
+def test_the_example_invariant_of_the_documentation_finds_its_violation(
     page: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = page["INVARIANT"]
@@ -69,7 +69,9 @@ def test_the_howto_pages_example_invariant_finds_its_violation(
     assert asked
 
 
-def test_the_howto_pages_example_fault_takes_effect(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_fault_of_the_documentation_takes_effect_in_the_simulation(
+    page: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = page["ROW"]
     monkeypatch.setitem(faults.FAULTS, row.name, row.apply)
 
@@ -80,7 +82,7 @@ def test_the_howto_pages_example_fault_takes_effect(page: dict[str, Any], monkey
     assert sum(f"node {number} starts" in line for line in outcome.story) == 3
 
 
-def test_the_howto_pages_example_workload_action_runs_without_violation(
+def test_the_example_workload_action_of_the_documentation_runs_without_violation(
     page: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {**cluster.SimulatedCluster.verbs, "shorten retention": page["shorten_retention"]}
@@ -93,7 +95,7 @@ def test_the_howto_pages_example_workload_action_runs_without_violation(
     assert any("set /config/topics/t1" in line for line in outcome.story)
 
 
-def test_the_howto_pages_example_operation_runs_without_violation(
+def test_the_example_operation_of_the_documentation_runs_without_violation(
     page: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(operations.OPERATIONS, "new", page["OPERATION"])
@@ -103,7 +105,7 @@ def test_the_howto_pages_example_operation_runs_without_violation(
     assert {run_step(run).violation for run in sampled(runs, 5 / len(runs))} == {None}
 
 
-def test_the_howto_pages_example_scenario_prints_its_transcript(page: dict[str, Any]) -> None:
+def test_the_example_scenario_of_the_documentation_prints_its_transcript(page: dict[str, Any]) -> None:
     text = transcript("new", page["SCENARIO"])
 
     assert "the session of node 2 is ended" in text

@@ -47,7 +47,7 @@ def test_each_controller_mutant_is_caught_by_its_expected_invariant(number: str)
     assert catcher(caught.violation) in set(map(str, MUTANTS[mutant].expected)), caught.violation
 
 
-def test_mutants_have_unique_numbers_and_name_existing_invariants() -> None:
+def test_every_controller_mutant_has_a_unique_number_and_names_existing_invariants() -> None:
     numbers = {m.number for m in MUTANTS}
 
     assert len(numbers) == len(MUTANTS)
@@ -56,7 +56,7 @@ def test_mutants_have_unique_numbers_and_name_existing_invariants() -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.number)
-def test_every_mutant_still_patches_existing_code(mutant: Mutant) -> None:
+def test_every_controller_mutant_changes_code_that_still_exists(mutant: Mutant) -> None:
     """What it patches is still there."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
@@ -108,7 +108,7 @@ def test_a_mutant_run_resumes_from_saved_results_unless_more_schedules_are_reque
     assert len(json.loads((tmp_path / "kept").read_text().splitlines()[0])["found"]) == len(Found._fields)
 
 
-def test_mutants_page_keeps_rows_of_mutants_that_were_not_run() -> None:
+def test_the_documentation_page_on_mutants_keeps_rows_of_mutants_not_run_again() -> None:
     first = page({"1": row(MUTANTS[0], [found("1")]), "2": row(MUTANTS[1], [found("2", schedules=None)])})
 
     again = page({**rows_of(first), "2": row(MUTANTS[1], [found("2", schedules=7)])})

@@ -66,7 +66,7 @@ def test_the_simulated_cluster_recovers_while_one_node_is_cut_off_from_zookeeper
 
 
 @pytest.mark.parametrize("seed", [3, 8])
-def test_a_replayed_simulation_script_gives_the_recorded_digest(seed: int) -> None:
+def test_a_replayed_simulation_script_repeats_the_recorded_run(seed: int) -> None:
     recorded = run_schedule(seed)
     assert any(h.facts for h in recorded.script.actions)
 
@@ -86,7 +86,7 @@ def digests(hash_seed: str, seeds: int) -> "subprocess.Popen[str]":
     )
 
 
-def test_a_simulation_seed_gives_the_same_digest_in_every_process() -> None:
+def test_a_simulation_is_identical_in_every_process_for_the_same_seed() -> None:
     """`make determinism` does the same with a thousand."""
     both = [digests("1", 4), digests("77", 4)]
     one, other = [process.communicate(timeout=120)[0] for process in both]

@@ -93,14 +93,14 @@ def test_only_faults_with_an_effect_on_a_read_or_write_step_are_injected_there()
     assert "receiver crash" not in faults_of(StepKind.READ)
 
 
-def test_every_simulated_workload_action_is_used_by_an_operation_of_the_step_tests() -> None:
+def test_every_simulated_workload_action_is_used_by_an_operation_with_injected_faults() -> None:
     begun = {h.what for actions in OPERATIONS.values() for h in actions}
 
     assert set(VERBS) <= {*begun, "create topic"}
     assert len(OPERATIONS) >= 15
 
 
-def test_interrupted_step_tests_print_the_step_number_after_which_to_resume(
+def test_an_interrupted_run_of_fault_injections_prints_the_step_after_which_to_resume(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [StepRun("create topic", StepKind.WRITE, n, "move") for n in range(1, 5)]
@@ -118,7 +118,7 @@ def test_interrupted_step_tests_print_the_step_number_after_which_to_resume(
     assert "BROKEN create topic: move at write 4: isr_is_never_empty" in capsys.readouterr().out
 
 
-def test_the_table_of_step_tests_counts_runs_and_violations_by_operation_and_fault() -> None:
+def test_the_table_of_fault_injections_counts_runs_and_violations_by_operation_and_fault() -> None:
     done = Counter({("create topic", "move"): 3, ("create topic", "crash after"): 2})
 
     assert table(done, Counter({("create topic", "move"): 1})).splitlines() == [

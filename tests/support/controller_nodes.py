@@ -10,6 +10,7 @@ from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 from klamm.controller.controller import Controller
 from klamm.controller.observer import Observer
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.standby import StandbyPorts
 from klamm.controller.term_context import WaitForFeatures
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
@@ -94,8 +95,9 @@ class Nodes:
         settings: ControllerSettings | None = None,
         observer: Observer | None = None,
         wait_for_features: WaitForFeatures = _has_all_features,
+        standby: StandbyPorts | None = None,
     ) -> Controller:
-        """Register broker `number`, and start its controller."""
+        """Register broker `number`, and start its controller; with `standby` it keeps a mirror."""
         self.receivers[number] = Receiver(number)
         client = self._connect(number)
         store = Store(client)
@@ -111,6 +113,7 @@ class Nodes:
             lambda s: self._register(number, s),
             observer or Observer(),
             wait_for_features,
+            standby=standby,
         )
         self.controllers[number] = controller
         client.on_watch = controller.on_watch

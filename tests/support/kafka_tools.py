@@ -37,7 +37,9 @@ class ToolResult(NamedTuple):
     output: str
     """Standard output alone."""
     errors: str
-    """Standard error alone, and what the tool logged."""
+    """Standard error alone."""
+    logged: str = ""
+    """What the process logged meanwhile; clients that earlier tools left open log there, too."""
 
 
 class KafkaTools:
@@ -46,7 +48,6 @@ class KafkaTools:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the Java process runs
-        self._logged = 0
         self._process = subprocess.Popen(
             apache_kafka.program("KafkaTools", apache_kafka.KAFKA),
             stdin=subprocess.PIPE,
@@ -77,13 +78,14 @@ class KafkaTools:
         with self._lock, tempfile.NamedTemporaryFile() as words:
             words.write(stdin)
             words.flush()
+            begin = os.fstat(self._log.fileno()).st_size
             deadline = threading.Timer(timeout_s, self._process.kill)
             deadline.start()
             try:
                 result = self._exchange([words.name if stdin else "", main, *arguments])
             finally:
                 deadline.cancel()
-            return result._replace(errors=result.errors + self._read_log())
+            return result._replace(logged=self._read_log(begin))
 
     def _exchange(self, command: list[str]) -> ToolResult:
         """Send a command and read its result."""
@@ -93,15 +95,13 @@ class KafkaTools:
         commands.write("\t".join(command).encode() + b"\n")
         commands.flush()
         head = results.readline().split()
-        assert head, f"the Java process ended, or was killed after its time: {' '.join(command)}\n{self._read_log()}"
+        assert head, f"the Java process ended, or was killed after its time: {' '.join(command)}"
         status, *sizes = map(int, head)
         return ToolResult(status, *(results.read(size).decode(errors="replace") for size in sizes))
 
-    def _read_log(self) -> str:
-        """Return what was logged since the last call."""
-        new = os.pread(self._log.fileno(), 1_000_000, self._logged)  # reading must not move where Java writes
-        self._logged += len(new)
-        return new.decode(errors="replace")
+    def _read_log(self, begin: int) -> str:
+        """Return what was logged since the log had this size; reading must not move where Java writes."""
+        return os.pread(self._log.fileno(), 1_000_000, begin).decode(errors="replace")
 
 
 _started: list[KafkaTools] = []

@@ -1,7 +1,5 @@
 """Controllers on a real ZooKeeper, with brokers that only record."""
 
-import asyncio
-from collections.abc import Callable
 from functools import partial
 from itertools import count
 
@@ -74,11 +72,3 @@ class World:
             await broker.stop()
         for client in self.clients:
             await client.close()
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    for _ in range(1_000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came true")

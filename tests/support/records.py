@@ -1,10 +1,13 @@
 """Random test records, and the check that each is read exactly once."""
 
 import random
+import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+FIRST_MS = int(time.time() * 1_000) - 60_000
+"""The timestamp of the first record: recent, because retention deletes old records soon after the start of a node."""
 _PRINTABLE = bytes(range(0x21, 0x7F)).translate(None, b":,")
 
 
@@ -43,7 +46,7 @@ def _make_record(dice: random.Random, number: int, printable: bool) -> Sent:
     key = b"%d-" % number + random_bytes(12)
     value = None if number % 97 == 13 else b"%09d-" % number + random_bytes(40) + b"klamm" * dice.randrange(12)
     headers = tuple((f"h{i}", b"x" + random_bytes(8)) for i in range(dice.randrange(3) if number % 5 == 0 else 0))
-    return Sent(number, key, value, headers, 1_700_000_000_000 + number)
+    return Sent(number, key, value, headers, FIRST_MS + number)
 
 
 def check_each_record_once(sent: Sequence[Sent], found: Iterable[Found], *, timestamps: bool = True) -> None:

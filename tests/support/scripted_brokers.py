@@ -143,7 +143,10 @@ class ScriptedCluster:
             ApiKey.PRODUCE: self._produce,
             ApiKey.FETCH: self._fetch_by_id if header.api_version >= FIRST_FETCH_BY_ID else self._fetch,
         }
-        return [*encode_response(key, header.api_version, header.correlation_id, answers[key](broker, request))]
+        response = answers[key](broker, request)
+        if isinstance(request, ProduceRequest) and not request.acks:
+            return []
+        return [*encode_response(key, header.api_version, header.correlation_id, response)]
 
     def _api_versions(self, broker: int, request: object) -> ApiVersionsResponse:
         return ApiVersionsResponse(api_keys=[ApiVersion(k, low, high) for k, (low, high) in self.offered.items()])
@@ -204,17 +207,19 @@ class ScriptedCluster:
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir="/data", topics=topics)])
 
     def _produce(self, broker: int, request: ProduceRequest) -> ProduceResponse:
-        assert request.acks == -1
-        (topic,) = request.topic_data
-        (sent,) = topic.partition_data
-        partition = TopicPartition(topic.name, sent.index)
-        code = self._error(broker, partition)
-        if not code:
-            assert sent.records is not None
-            log, content = self.logs[partition], bytes(sent.records)
-            log.batches.append((log.end, log.end + header_at(content).record_count - 1, content))
-        answer = PartitionProduceResponse(index=sent.index, error_code=code)
-        return ProduceResponse(responses=[TopicProduceResponse(topic.name, [answer])])
+        topics = []
+        for topic in request.topic_data:
+            answers = []
+            for sent in topic.partition_data:
+                partition = TopicPartition(topic.name, sent.index)
+                code = self._error(broker, partition)
+                if not code:
+                    assert sent.records is not None
+                    log, content = self.logs[partition], bytes(sent.records)
+                    log.batches.append((log.end, log.end + header_at(content).record_count - 1, content))
+                answers.append(PartitionProduceResponse(index=sent.index, error_code=code))
+            topics.append(TopicProduceResponse(topic.name, answers))
+        return ProduceResponse(responses=topics)
 
     def _fetch(self, broker: int, request: FetchRequest) -> FetchResponse:
         (topic,) = request.topics

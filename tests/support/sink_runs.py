@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from uuid import uuid4
 
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
@@ -20,6 +21,7 @@ from klamm.spark.sink_options import write_options
 from klamm.spark.sink_schema import SinkColumns
 from klamm.spark.sink_task import SinkJob, TaskName, TransactionalTask, WriteName
 from klamm.spark.sink_transactions import OpenTransaction, SinkTransactions
+from klamm.spark.tasks import POOL
 
 VALUES = SinkColumns(topic=None, key=None, value=0, headers=None, partition=None)
 
@@ -34,7 +36,7 @@ class SinkRun:
     def __init__(self, bootstrap: str, topic: str, query: str, **options: str) -> None:
         named = {name.replace("__", "."): value for name, value in options.items()}
         given = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"} | named
-        self._job = SinkJob(write_options(given, Reads.STREAM), VALUES)
+        self._job = SinkJob(write_options(given, Reads.STREAM), VALUES, uuid4().hex[:8])
         self._query = query
         self._pool = ClientPool()
 
@@ -78,6 +80,7 @@ class SinkRun:
 
     def close(self) -> None:
         self._pool.close()
+        POOL.close()
 
 
 class DyingTransactions(SinkTransactions):

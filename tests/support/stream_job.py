@@ -1,8 +1,9 @@
-"""A streaming job as a process of its own, so that it can be killed: a topic into Parquet files, through a checkpoint.
+"""A streaming job as a process of its own, so that it can be killed: a topic into Parquet files or into another topic.
 
     python -m tests.support.stream_job run|drain|check BOOTSTRAP TOPIC DIRECTORY [OPTION=VALUE ...]
 
-`run` goes on until it is killed, `drain` ends when it has read what is there, `check` prints what the files hold.
+`run` goes on until it is killed, `drain` ends when it has read what is there, `check` prints what the files hold. With
+the option `sink=TOPIC` it writes to this topic exactly once: the partition and offset of each record.
 """
 
 import json
@@ -31,9 +32,15 @@ def main(mode: str, bootstrap: str, topic: str, directory: str, *given: str) -> 
     if mode == "check":
         print(json.dumps(summary(spark, directory)), flush=True)
         return
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic} | dict(o.split("=", 1) for o in given)
+    brokers = {"kafka.bootstrap.servers": bootstrap}
+    options = brokers | {"subscribe": topic} | dict(o.split("=", 1) for o in given)
+    sink = options.pop("sink", None)
     rows = spark.readStream.format("klamm").options(**options).load().select("partition", "offset", "value")
-    writer = rows.writeStream.format("parquet").option("path", f"{directory}/table")
+    if sink is None:
+        writer = rows.writeStream.format("parquet").option("path", f"{directory}/table")
+    else:
+        names = rows.select(sql.concat_ws("-", "partition", "offset").alias("value"))
+        writer = names.writeStream.format("klamm").options(**brokers, topic=sink, delivery="exactly-once")
     writer = writer.option("checkpointLocation", f"{directory}/checkpoint")
     trigger = {"availableNow": True} if mode == "drain" else {"processingTime": "0 seconds"}
     query = writer.trigger(**trigger).start()

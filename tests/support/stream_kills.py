@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 from tests.support.cluster import Cluster
 
 from klamm.runtime.processes import Child, spawn, ticks
 
-START_TIMEOUT_S = 90
+START_TIMEOUT_S = 180
 DRAIN_TIMEOUT_S = 180
+COMMIT_TIMEOUT_S = 180
 LONGEST_LIFE_S = 6.0
 """A job is killed so long after its query started, at most."""
 
@@ -50,6 +51,23 @@ class StreamKills:
         job.wait(self._random.uniform(0, LONGEST_LIFE_S))  # the query ends where its planner was killed
         job.kill()
         return "worker and driver" if killed else "driver, which had no worker"
+
+    def kill_in_commit(self, commits: str, *options: str) -> str:
+        """Start the job, and kill it as soon as its sink has written a commit: transactions are still open then."""
+        job = self._start(*options)
+        isolation = self._random.choice(("read_committed", "read_uncommitted"))  # the record's own end, or the record
+        brokers = {"bootstrap.servers": self._cluster.bootstrap, "group.id": "commits", "fetch.wait.max.ms": 10}
+        consumer = Consumer({**brokers, "isolation.level": isolation})
+        partitions = consumer.list_topics(commits, timeout=20).topics[commits].partitions
+        consumer.assign([TopicPartition(commits, n, OFFSET_END) for n in partitions])
+        found = None
+        for _ in ticks(COMMIT_TIMEOUT_S):
+            if (found := consumer.poll(0.01)) is not None:
+                break
+        job.kill()
+        consumer.close()
+        assert found is not None, f"no commit after {COMMIT_TIMEOUT_S} s: {job.log_tail(40)}"
+        return "driver in a commit"
 
     def drain(self, *options: str) -> None:
         """Let the job read what is there."""

@@ -194,7 +194,7 @@ class JavaConsole:
             timeout_s=TIMEOUT_S,
         )
         assert done.status == 0, done.errors[-2000:]
-        assert "ERROR" not in done.errors, done.errors[-2000:]
+        assert "ERROR" not in done.logged, done.logged[-2000:]
 
     def _text_or_null_marker(self, content: bytes | None) -> bytes:
         return content if content is not None else self._NOTHING

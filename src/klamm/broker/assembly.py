@@ -51,7 +51,9 @@ from klamm.client.connection import Connection
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
 from klamm.controller.controller import Controller
+from klamm.controller.decisions.standby import StandbyMode, keeps_mirror
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
+from klamm.controller.standby import StandbyPorts
 from klamm.log.registry import DirectoryFailure
 from klamm.model.topic_ids import new_topic_id
 from klamm.replication.alter_partition import SendAlterPartition
@@ -105,7 +107,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     cache = MetadataCache(config.inter_broker_listener)
     lifecycle.add("metadata cache", Step(lambda: _fill_metadata_cache(context, cache)))
     features = _add_follower(context, lifecycle, "features", Features(context.store, on_error))
-    controller = _build_controller(context, journal, registration, features, lifecycle)
+    controller = _build_controller(context, journal, registration, features, cache, lifecycle)
     lifecycle.add("log housekeeping", Step(logs.start, logs_closer(context, logs)))
     cleaner = lifecycle.add("log cleaner", storage.cleaner)
     channel = _build_controller_channel(context, cache, throttles, on_error, lifecycle)
@@ -187,9 +189,15 @@ async def _fill_metadata_cache(context: NodeContext, cache: MetadataCache) -> No
 
 
 def _build_controller(
-    context: NodeContext, journal: Journal, registration: Registration, features: Features, lifecycle: Lifecycle
+    context: NodeContext,
+    journal: Journal,
+    registration: Registration,
+    features: Features,
+    cache: MetadataCache,
+    lifecycle: Lifecycle,
 ) -> Controller:
     """Create the node's controller and add it to the lifecycle."""
+    mode = StandbyMode(context.config.klamm_controller_standby)
     controller = Controller(
         context.world,
         controller_settings(context.config, context.broker_id),
@@ -198,6 +206,11 @@ def _build_controller(
         registration.register_again,
         wait_for_features=features.wait_for_epoch,
         make_slices=context.world.make_slices,
+        standby=None
+        if mode is StandbyMode.FALSE
+        else StandbyPorts(
+            context.sessions.open_mirror_session, lambda: keeps_mirror(mode, context.broker_id, cache.brokers)
+        ),
     )
 
     def start() -> None:

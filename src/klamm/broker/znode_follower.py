@@ -21,7 +21,7 @@ log = structlog.get_logger("node")
 def log_unexpected_error(what: str, error: Exception) -> None:
     """Log an unexpected error with its stack; `what` names the work that failed."""
     log.error(
-        "unexpected error; the previous state stays in use",
+        "unexpected error in background work; what was known before it stays in use",
         what=what,
         reason=repr(error),
         action="Report this as a bug in klamm, with the stack trace.",

@@ -66,7 +66,7 @@ class BlockingConnection:
         self._send(InFlight(request.key, version), request.body(version))
 
     def tell(self, request: Request) -> None:
-        """Send a request that brokers do not answer, and ApiVersions, to whose response `receive` waits.
+        """Send a request that has no response, and after it ApiVersions, for whose response `receive` waits.
 
         Brokers execute the requests of a connection in order: the response shows that the first one was executed.
         Raises ConnectionLost, UnsupportedVersion.

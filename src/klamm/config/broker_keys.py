@@ -105,6 +105,7 @@ inter.broker.protocol.version string 3.9-IV0
 kafka.metrics.polling.interval.secs int 10 1..
 kafka.metrics.reporters list ""
 klamm.controller.only.brokers list ""
+klamm.controller.standby string auto auto|true|false
 klamm.crash.guard boolean true
 klamm.delete.topic.dead.broker.wait.ms long 60000 0..
 klamm.fetch.check.crcs boolean true

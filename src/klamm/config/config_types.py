@@ -90,7 +90,7 @@ def parse_value(key: str, kind: ConfigType, text: str, allowed: Allowed = ANY_VA
     """Parse a value of this type. Raises InvalidConfig."""
     value = _parse_typed(key, kind, text.strip())
     if not allowed.accepts(value):
-        raise InvalidConfig(key, text, f"it must be {allowed.text}")
+        raise InvalidConfig(key, text, f"the value must be {allowed.text}")
     return value
 
 
@@ -99,7 +99,7 @@ def _parse_typed(key: str, kind: ConfigType, text: str) -> ConfigValue:
     match kind:
         case ConfigType.BOOLEAN:
             if text.lower() not in ("true", "false"):
-                raise InvalidConfig(key, text, "it must be true or false")
+                raise InvalidConfig(key, text, "the value must be true or false")
             return text.lower() == "true"
         case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
             return _parse_integer(key, kind, text)
@@ -107,7 +107,7 @@ def _parse_typed(key: str, kind: ConfigType, text: str) -> ConfigValue:
             try:
                 return float(text)
             except ValueError:
-                raise InvalidConfig(key, text, "it must be a number") from None
+                raise InvalidConfig(key, text, "the value must be a number") from None
         case ConfigType.LIST:
             return tuple(item.strip() for item in text.split(",")) if text else ()
         case _:
@@ -120,7 +120,7 @@ def _parse_integer(key: str, kind: ConfigType, text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise InvalidConfig(key, text, f"it must be {words}") from None
+        raise InvalidConfig(key, text, f"the value must be {words}") from None
     if not least <= number <= most:
-        raise InvalidConfig(key, text, f"it must be {words}")
+        raise InvalidConfig(key, text, f"the value must be {words}")
     return number

@@ -140,9 +140,9 @@ def _parse_and_check(source: str, given: Mapping[str, str]) -> NodeConfig:
 def _invalid_reason(name: str, value: str, *, per_broker: bool) -> str | None:
     """Why a stored dynamic config cannot be used; None if it can."""
     if not is_dynamic(name) or needs_listener(name):
-        return "it cannot be changed at run time"
+        return "the config cannot be changed at run time"
     if not per_broker and is_per_broker(name):
-        return "it belongs to one broker, not to the cluster's defaults"
+        return "the config belongs to one broker, not to the cluster's defaults"
     if is_password(name):
         return _NO_PASSWORDS
     try:

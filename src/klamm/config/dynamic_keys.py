@@ -144,7 +144,7 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 
 def override(values: dict[str, str], changes: Mapping[str, str]) -> None:
-    """Return `values` with `changes` applied; synonyms of a changed key are removed."""
+    """Apply `changes` to `values`, in place; synonyms of a changed key are removed."""
     for name, value in changes.items():
         for synonym in _overridden_keys(name):
             values.pop(synonym, None)

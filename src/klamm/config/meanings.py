@@ -34,6 +34,7 @@ group.min.session.timeout.ms: The shortest session timeout that a member of a gr
 inter.broker.listener.name: The listener that brokers use among themselves.
 inter.broker.protocol.version: The newest protocol that brokers may use among themselves.
 klamm.controller.only.brokers: Brokers that are there to be controller; replicas come to them only by name.
+klamm.controller.standby: Whether a node that is not controller keeps topics and partitions in memory for its election.
 klamm.crash.guard: Whether a guard process reports a crash of the node to ZooKeeper at once.
 klamm.delete.topic.dead.broker.wait.ms: How long a deletion waits for brokers that are away before it ends without them.
 klamm.fetch.check.crcs: Whether records of closed segments are checked before they are sent; damaged ones never are.

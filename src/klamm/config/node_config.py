@@ -55,6 +55,7 @@ class NodeConfig:
     zookeeper_connection_timeout_ms: int
     zookeeper_max_in_flight_requests: int
     klamm_crash_guard: bool
+    klamm_controller_standby: str
     inter_broker_protocol_version: str
     socket_request_max_bytes: int
     socket_listen_backlog_size: int
@@ -369,7 +370,7 @@ def _control_plane_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) -
     reader.require(
         named.upper() != _inter_broker_listener(reader, advertised),
         key,
-        "it must differ from the inter-broker listener",
+        "the value must differ from the inter-broker listener",
     )
     return named.upper()
 

@@ -304,7 +304,7 @@ class TopicConfig:
             raise InvalidConfig(
                 "min.compaction.lag.ms",
                 str(values["min_compaction_lag_ms"]),
-                f"it must not exceed max.compaction.lag.ms, which is {values['max_compaction_lag_ms']}",
+                f"the value must not exceed max.compaction.lag.ms, which is {values['max_compaction_lag_ms']}",
             )
         return cls(**values)
 

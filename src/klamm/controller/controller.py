@@ -27,7 +27,7 @@ from klamm.controller.handlers import (
 from klamm.controller.metrics import NOTHING_IN_DELETION, ControllerMetrics, count_deletion
 from klamm.controller.observer import Observer
 from klamm.controller.settings import ControllerSettings
-from klamm.controller.standby import Standby, StandbyPorts
+from klamm.controller.standby import Standby, StandbyPorts, standby_readings
 from klamm.controller.states import ControllerState
 from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
@@ -137,7 +137,11 @@ class Controller:
             make_slices,
         )
         self._metrics = ControllerMetrics()
-        self._standby = Standby(standby, make_slices, journal, settings.uses_topic_ids) if standby else None
+        self._standby = (
+            Standby(standby, make_slices, journal, settings.uses_topic_ids, self._observer.on_unexpected_error)
+            if standby
+            else None
+        )
         self._election = ControllerElection(settings, ports, journal, self._metrics, observer, self._standby)
         self._store: Store | None = None
         self._event_task: asyncio.Task[None] | None = None
@@ -184,7 +188,8 @@ class Controller:
             self._metrics.queue_time.forget()  # quantiles of an hour ago mislead (KAFKA-10189)
         term = self._election.term
         context, channels = (term.context, term.channels) if term is not None else (None, None)
-        return self._metrics.readings(self.state, len(self._queue), context, channels, deletion)
+        yield from self._metrics.readings(self.state, len(self._queue), context, channels, deletion)
+        yield from standby_readings(self._standby)
 
     # ---- the node's life
 
@@ -397,6 +402,8 @@ class Controller:
         if isinstance(event, events.Startup):
             await self._election.elect(cause)
         elif isinstance(event, events.ControllerChange | events.Reelect):
+            if self._standby is not None and isinstance(event, events.Reelect) and not self.is_active:
+                await self._standby.give_way()
             # also after a change: the creation of `/controller` spends the watch, and hides a deletion right after it
             await self._election.maybe_resign(cause)
             await self._election.elect(cause)

@@ -96,8 +96,8 @@ class Mirror:
             await asyncio.sleep(PAUSE_S)
 
     async def follow(self) -> None:
-        """Read what changed, again and again. Raises ZkError."""
-        while True:
+        """Read what changed, again and again, until the mirror is finished. Raises ZkError."""
+        while not self._is_finished:
             await self._has_changes.wait()
             await asyncio.sleep(FOLLOW_INTERVAL_S)
             self._has_changes.clear()
@@ -115,6 +115,7 @@ class Mirror:
         """
         async with self._is_reading:
             self._is_finished = True
+            self._has_changes.set()
             await self._session.sync(TOPICS)
         if self._session.seen_zxid < zxid:
             self.lose(f"ZooKeeper server {self._session.server} answered sync without the newest changes")
@@ -251,7 +252,7 @@ class Mirror:
         return await add_partitions(self.context, self.slices, topic, added)
 
     def _forget(self, partitions: Iterable[Partition]) -> None:
-        """Forget that these partitions have no state."""
+        """Remove these partitions, which leave the context, from those without a state."""
         for p in partitions:
             self._without_state.pop(p, None)
 

@@ -5,13 +5,14 @@ A node without a current mirror reads everything at its election, as if it had n
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from klamm.controller.mirror import Mirror, MirrorLost, MirrorSession
 from klamm.model.errors import KlammError
 from klamm.runtime.time_slices import Slices
+from klamm.telemetry.exposition import Reading
 from klamm.telemetry.journal import Journal
 from klamm.zk.errors import Unimplemented
 
@@ -23,6 +24,8 @@ UNSUPPORTED_BACKOFF_S: Final = 600.0
 """The pause after a ZooKeeper server without persistent watches: the ensemble may be upgraded."""
 CHOICE_INTERVAL_S: Final = 10.0
 """How often a node looks whether it is still among those that keep a mirror."""
+GIVE_WAY_S: Final = 0.1
+"""How long a node without a current mirror waits before it takes part in the election after a controller is gone."""
 TAKE_TIMEOUT_S: Final = 2.0
 """How long an election waits for the newest notices; then it reads everything."""
 
@@ -43,15 +46,25 @@ class Standby:
     """The standby of one node: `start` it once the node takes part in elections, `stop` it with the node."""
 
     def __init__(
-        self, ports: StandbyPorts, make_slices: Callable[[], Slices], journal: Journal, uses_topic_ids: bool
+        self,
+        ports: StandbyPorts,
+        make_slices: Callable[[], Slices],
+        journal: Journal,
+        uses_topic_ids: bool,
+        on_unexpected_error: Callable[[Exception], None],
     ) -> None:
         self._ports = ports
         self._make_slices = make_slices
         self._journal = journal
         self._uses_topic_ids = uses_topic_ids
+        self._on_unexpected_error = on_unexpected_error
         self._mirror: Mirror | None = None
         self.is_current = False
         """Whether the mirror has been read, and is followed."""
+        self.losses = 0
+        """Mirrors that were lost."""
+        self._reads_before = 0
+        """Znodes that earlier mirrors read."""
         self._may_follow = asyncio.Event()
         self._may_follow.set()
         self._task: asyncio.Task[None] | None = None
@@ -61,6 +74,11 @@ class Standby:
     def mirror(self) -> Mirror | None:
         """The mirror that is read or followed now; None without one."""
         return self._mirror
+
+    @property
+    def reads(self) -> int:
+        """The number of znodes that this node has read for its mirrors so far."""
+        return self._reads_before + (self._mirror.reads if self._mirror is not None else 0)
 
     # ---- the node's life
 
@@ -79,6 +97,11 @@ class Standby:
 
     # ---- the election
 
+    async def give_way(self) -> None:
+        """Let nodes with a current mirror be elected first; this one waits a moment if it has none."""
+        if not self.is_current:
+            await asyncio.sleep(GIVE_WAY_S)
+
     async def take(self, zxid: int) -> Mirror | None:
         """The mirror with all changes up to this zxid noted, or None; no other is kept until `resume`."""
         self._may_follow.clear()
@@ -95,6 +118,7 @@ class Standby:
             mirror.lose(str(error) or f"the notices of all changes did not arrive within {TAKE_TIMEOUT_S:g} s")
             return None
         self._mirror = None
+        self._reads_before += mirror.reads
         return mirror
 
     def resume(self) -> None:
@@ -114,7 +138,12 @@ class Standby:
         await asyncio.sleep(START_DELAY_S)
         while True:
             await self._may_follow.wait()
-            pause_s = await self._keep_mirror() if self._ports.is_chosen() else CHOICE_INTERVAL_S
+            try:
+                pause_s = await self._keep_mirror() if self._ports.is_chosen() else CHOICE_INTERVAL_S
+            except Exception as error:  # our own mistake: the node goes on without a mirror
+                self._on_unexpected_error(error)
+                self._journal_line("failed", what="keeping a mirror", why=repr(error))
+                pause_s = UNSUPPORTED_BACKOFF_S
             await asyncio.sleep(pause_s)
 
     async def _keep_mirror(self) -> float:
@@ -122,7 +151,7 @@ class Standby:
         try:
             session = await self._ports.open_session()
         except KlammError as error:
-            self._journal.line(self._journal.event("Standby"), "standby", lost=str(error))
+            self._journal_line("standby", lost=str(error))
             return RETRY_BACKOFF_S
         slices = self._make_slices()
         mirror = self._mirror = Mirror(session, slices, self._uses_topic_ids)
@@ -138,6 +167,7 @@ class Standby:
         finally:
             self.is_current = False
             is_taken, self._mirror = self._mirror is not mirror, None
+            self._reads_before += 0 if is_taken else mirror.reads
             await session.close()
             if not is_taken:
                 await mirror.discard()
@@ -148,11 +178,25 @@ class Standby:
         self.is_current = True
         context = mirror.context
         facts = {"topic_count": len(context.topics), "partition_count": context.partition_count}
-        self._journal.line(self._journal.event("Standby"), "standby", **facts)
-        self._journal.flush()
+        self._journal_line("standby", **facts)
 
     def _on_lost(self, mirror: Mirror, why: str) -> None:
         """Record why the mirror cannot be used."""
         mirror.lose(why)
-        self._journal.line(self._journal.event("Standby"), "standby", lost=why)
+        self.losses += 1
+        self._journal_line("standby", lost=why)
+
+    def _journal_line(self, kind: str, **facts: object) -> None:
+        """Write a line with a cause of its own to the journal."""
+        self._journal.line(self._journal.event("Standby"), kind, **facts)
         self._journal.flush()
+
+
+def standby_readings(standby: Standby | None) -> Iterator[Reading]:
+    """The metrics of a node's standby; zeros for a node without one."""
+    mirror = standby.mirror if standby is not None else None
+    yield Reading("klamm_controller_standby_current", int(standby is not None and standby.is_current))
+    yield Reading("klamm_controller_standby_partitions", mirror.context.partition_count if mirror else 0)
+    yield Reading("klamm_controller_standby_changed_znodes", mirror.changed_count if mirror else 0)
+    yield Reading("klamm_controller_standby_reads", standby.reads if standby is not None else 0)
+    yield Reading("klamm_controller_standby_losses", standby.losses if standby is not None else 0)

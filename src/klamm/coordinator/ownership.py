@@ -108,13 +108,7 @@ class PartitionOwnership(ABC):
         Does nothing where it is loaded or being loaded already, or a newer leader epoch is known.
         """
         partition = self.partition(number)
-        if partition.epoch is not None and epoch < partition.epoch:
-            log.info(
-                "leadership change with an older leader epoch ignored",
-                partition=self._name(number),
-                epoch=epoch,
-                known=partition.epoch,
-            )
+        if self._is_outdated(number, partition, epoch):
             return
         partition.epoch = epoch
         if partition.is_owned or partition.loading is not None:
@@ -128,13 +122,7 @@ class PartitionOwnership(ABC):
         `epoch` is None for an old controller; the partition is then unloaded in any case.
         """
         partition = self.partition(number)
-        if epoch is not None and partition.epoch is not None and epoch < partition.epoch:
-            log.info(
-                "end of leadership with an older leader epoch ignored",
-                partition=self._name(number),
-                epoch=epoch,
-                known=partition.epoch,
-            )
+        if epoch is not None and self._is_outdated(number, partition, epoch):
             return
         partition.epoch = partition.epoch if epoch is None else epoch
         partition.loading, partition.is_owned = None, False
@@ -146,6 +134,18 @@ class PartitionOwnership(ABC):
                 unloaded=count,
             )
             self._journal.partition(self._topic, number, "unloaded", leader_epoch=epoch, count=count)
+
+    def _is_outdated(self, number: int, partition: CoordinatedPartition, epoch: int) -> bool:
+        """Whether a newer leader epoch than this is known, so that a change of leadership is ignored."""
+        if partition.epoch is None or epoch >= partition.epoch:
+            return False
+        log.info(
+            "leadership change with an older leader epoch ignored",
+            partition=self._name(number),
+            epoch=epoch,
+            known=partition.epoch,
+        )
+        return True
 
     async def _load_in_turn(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
         """Load the partition once no other is being loaded, and then serve it.

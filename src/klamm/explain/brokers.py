@@ -110,17 +110,37 @@ def explain_controller(inputs: ExplainInputs) -> Answer:
         end = ""
         if term.resigned_ms is not None:
             end = f", resigned {utc_time(term.resigned_ms)}{_resignation_reason(inputs.entries, term.controller_epoch)}"
-        lines.append(
-            f"epoch {term.controller_epoch}: node {term.node}, elected {utc_time(term.elected_ms)}, {ready}{gap}{end}"
-        )
+        elected = f"elected {utc_time(term.elected_ms)}{_standby_text(term)}"
+        lines.append(f"epoch {term.controller_epoch}: node {term.node}, {elected}, {ready}{gap}{end}")
     now = inputs.now
     if now is not None:
         who = f"broker {now.controller}" if now.controller is not None else "none"
         lines.append(f"controller now: {who}, epoch {now.controller_epoch}")
+    lines += _standby_lines(inputs.entries)
     lines += unanswered_requests(inputs)
     if not lines:
         return Answer([f"There is no controller in {inputs.where}."], False)
     return Answer([*lines, *pending_and_wrong(now, {"/controller", "/controller_epoch"})], True)
+
+
+def _standby_text(term: Term) -> str:
+    """Describe what a controller read again that was a standby before; empty if it read everything."""
+    return "" if term.read_again is None else f" (was a standby, read {term.read_again} znodes again)"
+
+
+def _standby_lines(entries: Iterable[Entry]) -> list[str]:
+    """For each node that kept a mirror for its election: since when, or why it has none."""
+    newest: dict[int, Entry] = {}
+    for e in in_order(entries):
+        if e.kind in ("standby", "warm"):
+            newest[e.node] = e
+    lines = []
+    for node, e in sorted(newest.items()):
+        if e.kind == "standby":
+            why = e.facts.get("lost")
+            text = f"has all {e.facts.get('partition_count')} partitions in memory" if why is None else f"lost: {why}"
+            lines.append(f"standby node {node}, {utc_time(e.ts_ms)}: {text}")
+    return lines
 
 
 def _absence_text(entries: Iterable[Entry], before: Term, after: Term) -> str:

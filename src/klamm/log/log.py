@@ -130,7 +130,9 @@ class Log(LogStorage):
         """
         self._refuse_if_failed()
         if self._producer_state.is_restoring:
-            raise AppendRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.partition}: {_RESTORING_MESSAGE}")
+            raise AppendRefused(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.partition} refuses records: {_RESTORING_MESSAGE}"
+            )
         now_ms = self._world.clock.now_ms()
         batch = records if isinstance(records, CheckedBatch) else check_batch(records, self._rules, origin, now_ms)
         header = batch.header
@@ -192,7 +194,7 @@ class Log(LogStorage):
         """
         self._check_usable()
         if self._producer_state.is_restoring:
-            raise ProducersRestoring(f"{self.partition}: {_RESTORING_MESSAGE}")
+            raise ProducersRestoring(f"{self.partition} refuses records: {_RESTORING_MESSAGE}")
         first_offset: int | None = None
         size = 0
         for run in appendable_runs(records, str(self.partition), self.end_offset, self._config.segment_bytes):

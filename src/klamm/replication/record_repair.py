@@ -107,7 +107,8 @@ class RecordRepair:
         own_log = partition.log
         try:
             for segment in [segment for segment in own_log.segments if segment.damaged]:
-                await self._mend_segment(partition, own_log, segment, workers)
+                if segment.damaged:  # the log may have been truncated while another segment was repaired
+                    await self._mend_segment(partition, own_log, segment, workers)
         except (KlammError, OSError, TimeoutError) as error:
             self._retry_later(topic_partition, str(error) or type(error).__name__)
         except Exception:

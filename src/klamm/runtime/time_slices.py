@@ -119,7 +119,7 @@ class TimeSlices(_Pieces):
             self._observer.on_work_end()
 
     def _start_slice(self) -> None:
-        """Begin a slice in this pass of the loop."""
+        """End the slice after a pass of the loop; the next work begins another."""
         self._pass_began_at = None
 
     async def _wait_for_slice(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -54,6 +54,8 @@ class SimulatedDisk:
         self._durable: Names = {"/": None}
         self._unsynced: list[NameChanged | DirectoryRenamed] = []
         """Changes of names since their directory was synced."""
+        self._listings: dict[str, tuple[str, ...]] = {}
+        """The names in each directory that was asked for, until one of them changes."""
         self._locks: set[str] = set()
         self._temporary_files = 0
         self.observer = DiskObserver()
@@ -75,6 +77,7 @@ class SimulatedDisk:
         self._unsynced.clear()
         self._durable = without_orphans(self._durable)
         self._names = dict(self._durable)
+        self._listings.clear()
         for inode in dict.fromkeys(self._names.values()):
             if inode is not None:
                 inode.lose_power(self._dice, how)
@@ -90,6 +93,7 @@ class SimulatedDisk:
         for names in (self._names, self._durable):
             for path in [p for p in names if p == directory or p.startswith(directory + "/")]:
                 del names[path]
+        self._listings.clear()
         self._unsynced = [change for change in self._unsynced if not change.is_below(directory)]
 
     def is_failed(self, path: str) -> bool:
@@ -98,11 +102,14 @@ class SimulatedDisk:
 
     # ---- what invariants look at: no fault applies
 
-    def children(self, path: str) -> list[str]:
-        """The names in a directory, sorted."""
-        above = path.rstrip("/") + "/"
-        below = [p[len(above) :] for p in self._names if p.startswith(above)]
-        return sorted(name for name in below if name and "/" not in name)
+    def children(self, path: str) -> tuple[str, ...]:
+        """The names in a directory, sorted: the same object until a name in it, or what it stands for, changes."""
+        known = self._listings.get(path)
+        if known is None:
+            above = path.rstrip("/") + "/"
+            below = [p[len(above) :] for p in self._names if p.startswith(above)]
+            known = self._listings[path] = tuple(sorted(name for name in below if name and "/" not in name))
+        return known
 
     def inode_exists(self, path: str) -> bool:
         """Whether there is a file or directory of this name."""
@@ -199,7 +206,7 @@ class SimulatedDisk:
         """Return the names directly below the path, sorted."""
         path = self._check_call("list", path)
         self._require_existing(path)
-        return self.children(path)
+        return list(self.children(path))
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or directory at the path."""
@@ -302,6 +309,10 @@ class SimulatedDisk:
     def _record(self, change: NameChanged | DirectoryRenamed) -> None:
         """Change the names; a power loss may undo it until the directory is synced."""
         change.apply(self._names)
+        if isinstance(change, NameChanged):
+            self._listings.pop(posixpath.dirname(change.path), None)
+        else:
+            self._listings.clear()
         self._unsynced.append(change)
 
 

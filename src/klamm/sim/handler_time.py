@@ -22,7 +22,7 @@ class HandlerTime:
     _counted: dict[Run, tuple[EventBegan, float]] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Count a second for each undisturbed handler and report it; then look again a second later."""
+        """Report how long each undisturbed handler has run, in steps of a second; this is repeated every second."""
         loop = self.cluster.loop
         loop.call_on(loop.main_host, loop.now + INTERVAL_S, self.look)
         before, self._counted = self._counted, {}

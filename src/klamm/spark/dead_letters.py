@@ -63,7 +63,9 @@ def _write(brokers: ReadClient, partition: TopicPartition, batch: bytes) -> None
     try:
         brokers.client.run(retried(f"writing to {partition}", lambda: _attempt(brokers, partition, batch), backoff))
     except TopicGone as gone:
-        raise BadOption(f"option onDecodeError: {gone.reason}; create it") from gone
+        raise BadOption(
+            f"option onDecodeError: cannot write to the topic, because {gone.reason}; create the topic"
+        ) from gone
 
 
 def _attempt(brokers: ReadClient, partition: TopicPartition, batch: bytes) -> Steps[None]:

@@ -106,7 +106,7 @@ def columns_of(schema: StructType, values: ValueOptions = RAW_VALUES) -> Columns
 
 
 def _json_type(kind: StructType) -> pa.StructType:
-    """The Arrow type of JSON values. Raises BadOption for types that JSON is not decoded to."""
+    """The Arrow type of JSON values. Raises BadOption for types that JSON cannot be decoded to."""
     for field in kind.fields:
         _check_json_type(field.name, field.dataType)
     return to_arrow_type(kind, timezone="UTC")
@@ -121,6 +121,6 @@ def _check_json_type(name: str, kind: DataType) -> None:
             _check_json_type(f"{name}.{field.name}", field.dataType)
     elif not isinstance(kind, _JSON_TYPES):
         raise BadOption(
-            f"option valueSchema has {name} {kind.simpleString()}, which JSON is not decoded to; read it as STRING, or "
-            "decode the value in Spark with from_json"
+            f"option valueSchema has {name} {kind.simpleString()}, which JSON cannot be decoded to; read it as "
+            "STRING, or decode the value in Spark with from_json"
         )

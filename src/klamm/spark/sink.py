@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.clock import RealClock
+from klamm.runtime.randomness import RealRandomness
 from klamm.spark.errors import BadOption
 from klamm.spark.option_set import Reads
 from klamm.spark.read_client import read_client
@@ -59,7 +61,7 @@ def stream_job(given: Mapping[str, str], schema: StructType) -> SinkJob:
 
 def _start(options: WriteOptions, schema: StructType) -> SinkJob:
     """Log how rows are delivered and create the topic of commits, once for each write of this process."""
-    job = SinkJob(options, sink_columns(schema, options.topic))
+    job = SinkJob(options, sink_columns(schema, options.topic), _run_id())
     start = (options, schema.json())
     if start not in _started:
         _LOG.warning("writing with delivery=%s: %s", options.delivery, _REPEATS[options.delivery])
@@ -68,6 +70,12 @@ def _start(options: WriteOptions, schema: StructType) -> SinkJob:
                 CommitTopic(brokers, options.commit_topic, RealClock().now_ms).create_if_missing()
         _started.add(start)
     return job
+
+
+@cache
+def _run_id() -> str:
+    """A name for this process, in which Spark plans the writes of a driver."""
+    return RealRandomness().bytes(4).hex()
 
 
 def write_rows(job: SinkJob, write: WriteName | None, batches: Iterator[pa.RecordBatch]) -> TaskWritten:

@@ -68,7 +68,7 @@ class BatchCommit:
 
     @property
     def _name(self) -> str:
-        """The batch, for errors."""
+        """The name of the batch in error texts."""
         return f"query {self._write.query}, batch {self._write.batch}"
 
     def _open(self) -> tuple[OpenTransaction, Commit | None]:
@@ -114,8 +114,8 @@ class BatchCommit:
     def _completion(self, last: Commit, parts: Sequence[TaskPart]) -> Commit | None:
         """What is left to commit where an earlier run decided this batch; None where all of it is committed.
 
-        SinkTransactions that were aborted before the earlier run could commit them are replaced by those of the same
-        tasks in this run, if these have the same rows. Raises CommitsUnusable if not.
+        Transactions that were aborted before the earlier run could commit them are replaced by those of the same tasks
+        in this run, if these have the same rows. Raises CommitsUnusable if not.
         """
         lost = {part.task for part in self._settle(last)}
         if not lost:
@@ -153,5 +153,5 @@ class BatchCommit:
 
 
 def _numbers(parts: Sequence[TaskPart]) -> str:
-    """The numbers of the tasks."""
+    """Return the numbers of the tasks as text."""
     return ", ".join(str(part.task) for part in parts)

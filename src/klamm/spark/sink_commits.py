@@ -219,7 +219,7 @@ class CommitTopic:
 
 
 def _fenced(query: str, why: str) -> str:
-    """What to do where another driver of the query is active."""
+    """Return the error text for a commit that was refused, because another run of the query is active."""
     return (
         f"query {query}: its commit was refused ({why}), because another run of the query is active. Stop one of them; "
         "nothing was written twice."

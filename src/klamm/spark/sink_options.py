@@ -94,8 +94,8 @@ SINK_TABLE: Final = (
     Option("kafka.client.id", parse_text, "klamm-spark", Reads.BOTH, "client id in requests, which brokers log"),
     Option(
         "kafka.acks", parse_one_of(*_ACKS), "all", Reads.BOTH,
-        "who has a record before a broker confirms it: `all` in-sync replicas, the leader (`1`), or nobody (`0`). "
-        "Other values than `all` switch `kafka.enable.idempotence` off",
+        "which replicas must have a record before a broker confirms it: `all` in-sync replicas, the leader "
+        "(`1`), or none (`0`). Other values than `all` switch `kafka.enable.idempotence` off",
     ),
     Option(
         "kafka.enable.idempotence", parse_boolean, None, Reads.BOTH,
@@ -113,14 +113,21 @@ SINK_TABLE: Final = (
     ),
     Option(
         "kafka.compression.type", parse_one_of("none", "gzip", "snappy", "lz4", "zstd"), "none", Reads.BOTH,
-        "`none`, `gzip`, `snappy`, `lz4` or `zstd`",
+        "compression of batches: `none`, `gzip`, `snappy`, `lz4` or `zstd`",
     ),
-    Option("kafka.compression.gzip.level", parse_level(-1, 9), None, Reads.BOTH, "1 to 9, or -1, the default"),
-    Option("kafka.compression.lz4.level", parse_level(1, 17), None, Reads.BOTH, "1 to 17"),
-    Option("kafka.compression.zstd.level", parse_level(-131072, 22), None, Reads.BOTH, "-131072 to 22"),
+    Option(
+        "kafka.compression.gzip.level", parse_level(-1, 9), None, Reads.BOTH,
+        "compression level of gzip: 1 to 9, or -1, the default",
+    ),
+    Option("kafka.compression.lz4.level", parse_level(1, 17), None, Reads.BOTH, "compression level of lz4: 1 to 17"),
+    Option(
+        "kafka.compression.zstd.level", parse_level(-131072, 22), None, Reads.BOTH,
+        "compression level of zstd: -131072 to 22",
+    ),
     Option(
         "kafka.partitioner.ignore.keys", parse_boolean, "false", Reads.BOTH,
-        "whether rows with a key, too, go where there is room. Else the partition is Kafka's murmur2 of the key",
+        "whether rows with a key are distributed like rows without one; otherwise their partition is Kafka's "
+        "murmur2 of the key",
     ),
     Option(
         "kafka.delivery.timeout.ms", parse_milliseconds, "120000", Reads.BOTH,
@@ -136,8 +143,8 @@ SINK_TABLE: Final = (
     ),
     Option(
         "kafka.transaction.timeout.ms", parse_positive, "900000", Reads.BOTH,
-        "brokers abort a transaction that is open for longer: the time that a micro-batch with `exactly-once`, and a "
-        "restart in the midst of its commit, may take. At most `transaction.max.timeout.ms` of the brokers",
+        "time after which brokers abort an open transaction. A micro-batch with `exactly-once` must end within "
+        "it, also after a restart during its commit. At most `transaction.max.timeout.ms` of the brokers",
     ),
     Option(
         "kafka.security.protocol", parse_one_of("plaintext"), "PLAINTEXT", Reads.BOTH,

@@ -135,7 +135,7 @@ class Router:
 
 
 def _take(rows: Rows, at: Longs) -> Rows:
-    """Some of the rows."""
+    """Return the rows at these positions."""
     picked = pa.array(at)
     records = RecordColumns(*(None if c is None else c.take(picked) for c in rows.records))
     return Rows(records, None, None if rows.partitions is None else rows.partitions.take(picked))
@@ -148,7 +148,8 @@ def _sorted_by(
     width = int(chosen.max()) + 1
     targets = topic_of * width + chosen
     if (targets[1:] < targets[:-1]).any():
-        order = np.argsort(targets.astype(np.int32) if targets.max() < 1 << 31 else targets, kind="stable")
+        # numpy sorts numbers of 16 bits by their digits, ten times faster
+        order = np.argsort(targets.astype(np.uint16) if targets.max() < 1 << 16 else targets, kind="stable")
         targets = targets[order]
         picked = pa.array(order)
         records = RecordColumns(*(None if c is None else c.take(picked) for c in records))

@@ -25,7 +25,7 @@ from klamm.spark.sink_options import WriteOptions
 from klamm.spark.sink_rows import BadRow, Router, gather, rows_of
 from klamm.spark.sink_schema import SinkColumns
 from klamm.spark.sink_transactions import OpenTransaction, SinkTransactions
-from klamm.wire.records.batch import crc32c
+from klamm.wire.records.batch import HEADER_BYTES, crc32c
 
 GATHERED_BYTES: Final = 8 << 20
 """Rows that are encoded together: enough to fill batches where rows go to many partitions."""
@@ -39,6 +39,8 @@ class SinkJob(NamedTuple):
 
     options: WriteOptions
     columns: SinkColumns
+    run: str
+    """Of the driver: transactional ids of another run are never begun again while its commit may be under way."""
 
 
 class WriteName(NamedTuple):
@@ -59,7 +61,7 @@ def transactions_of(brokers: ReadClient, total_s: float | None = None) -> SinkTr
     seconds = options.api_timeout_s if total_s is None else total_s
 
     def backoff() -> Backoff:
-        """A backoff for one step."""
+        """Return the waits between the attempts of one step."""
         return Backoff(brokers.client.world.now_s, seconds, FIRST_BACKOFF_S, options.max_backoff_s)
 
     return SinkTransactions(brokers.cluster, backoff)
@@ -129,7 +131,7 @@ class TransactionalTask:
         return earlier is not None and self._brokers.client.run(self._transactions.end(earlier, commit=True))
 
     def _update_digest(self, encoded: Iterable[EncodedRecords]) -> None:
-        """Count the rows, and continue the checksum over what goes where."""
+        """Add the records to the row count, and to the checksum over partitions and contents."""
         for records in encoded:
             self._rows += records.rows
             where = f"{records.partition} {records.rows}".encode()
@@ -151,7 +153,7 @@ class TransactionalTask:
 
     def _begin(self) -> OpenTransaction:
         """Begin the task's transaction. Raises BadOption where brokers refuse its timeout."""
-        name = f"{task_prefix(self._write.query)}{self._task.task}:{self._task.attempt}"
+        name = f"{task_prefix(self._write.query)}{self._job.run}:{self._task.task}:{self._task.attempt}"
         timeout_ms = self._job.options.transaction_timeout_ms
         try:
             return self._brokers.client.run(self._transactions.begin(name, timeout_ms))
@@ -197,9 +199,10 @@ def _encoded(
             counts |= _count_partitions(brokers, new)
         encoded = list(encode_runs(*router.route(rows, counts), options.batch_bytes))
         for records in encoded:
-            if records.rows == 1 and len(records.payload) > options.send.max_request_bytes:
+            size = HEADER_BYTES + len(records.payload)
+            if records.rows == 1 and size > options.send.max_request_bytes:
                 raise BadRow(
-                    f"a row for {records.partition} has {len(records.payload):,} bytes, more than "
+                    f"a row for {records.partition} needs {size:,} bytes, more than "
                     f"kafka.max.request.size={options.send.max_request_bytes}: raise it, and max.message.bytes of the "
                     "topic"
                 )

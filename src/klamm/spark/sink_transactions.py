@@ -50,7 +50,7 @@ class SinkTransactions:
         yield from self._of(transaction).add_partitions(sorted(partitions), self.backoff())
 
     def end(self, transaction: OpenTransaction, *, commit: bool) -> Steps[bool]:
-        """Commit or abort; whether it was done, now or by an earlier call. False: the opposite was done before.
+        """Commit or abort the transaction; return False if it had ended the other way before, else True.
 
         Raises Unreachable, RequestRefused.
         """

@@ -48,6 +48,8 @@ class Term(NamedTuple):
     ready_ms: int | None
     resigned_ms: int | None
     last_line_ms: int
+    read_again: int | None = None
+    """Znodes of topics and partitions that a standby read at its election; None where everything was read."""
 
 
 Wanted = Callable[[bytes], bool]
@@ -214,6 +216,8 @@ def controller_terms(entries: Iterable[Entry]) -> list[Term]:
         elif (term := terms.get(e.controller_epoch)) is not None:
             if e.kind == "ready":
                 term = term._replace(ready_ms=e.ts_ms)
+            elif e.kind == "warm":
+                term = term._replace(read_again=e.facts.get("topics_to_read", 0) + e.facts.get("states_to_read", 0))
             elif e.kind == "resigned":
                 term = term._replace(resigned_ms=e.ts_ms)
             terms[e.controller_epoch] = term._replace(last_line_ms=max(term.last_line_ms, e.ts_ms))

@@ -143,7 +143,7 @@ class CountedUnpack(tuple[Callable[[bytes, int], tuple[Any, ...]], ...]):
 
     @staticmethod
     def of(character: str) -> "CountedUnpack":
-        """The unpackers for one format character."""
+        """Return the functions that unpack numbers of this `struct` format character, by the count of numbers."""
         return CountedUnpack(struct.Struct(f">{n}{character}").unpack_from for n in range(_CACHED_COUNT))
 
 
@@ -163,7 +163,7 @@ class CountedPack(dict[int, Callable[..., bytes]]):
     @staticmethod
     @cache
     def of(character: str) -> "CountedPack":
-        """The packers for one format character."""
+        """Return the functions that pack numbers of this `struct` format character, by the count of numbers."""
         return CountedPack(character)
 
 

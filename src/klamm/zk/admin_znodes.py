@@ -214,7 +214,7 @@ def decode_features(payload: bytes | None) -> FinalizedFeatures:
     """The finalized features in the payload of `/feature`. Raises MalformedZnode."""
     read = decode_json(FEATURE, payload, _Feature)
     if read.version not in (1, 2) or read.status not in (FEATURE_DISABLED, FEATURE_ENABLED):
-        raise MalformedZnode(FEATURE, f"its version {read.version} or status {read.status} is not valid")
+        raise MalformedZnode(FEATURE, f"version {read.version} or status {read.status} of the features is not valid")
     levels = {name: facts.get("max_version_level", 0) for name, facts in read.features.items()}
     wrong = [f"{name} {level}" for name, level in levels.items() if level < 1]
     if wrong:
@@ -255,8 +255,3 @@ def decode_producer_id_block(payload: bytes | None) -> ProducerIdBlock | None:
     if not 0 <= first <= last <= MAX_INT64:
         raise MalformedZnode(PRODUCER_ID_BLOCK, f"{first} to {last} is not a range of producer ids")
     return ProducerIdBlock(BrokerId(read.broker), first, last)
-
-
-class _Migration(msgspec.Struct):
-    kraft_controller_id: int
-    kraft_controller_epoch: int

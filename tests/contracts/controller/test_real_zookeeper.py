@@ -6,10 +6,11 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
-from kazoo.client import KazooClient
 from tests.support.controller_room import broker as broker_id_of
-from tests.support.real_controllers import World, eventually
+from tests.support.kazoo_clients import kazoo_client
+from tests.support.real_controllers import World
 from tests.support.recorder_broker import RecorderBroker
+from tests.support.waiting import eventually
 
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.assignment import ReplicaAssignment
@@ -51,14 +52,9 @@ def ids(*brokers: int) -> tuple[BrokerId, ...]:
 
 async def kazoo_reads(world: World, path: str) -> tuple[bytes, int]:
     def read() -> tuple[bytes, int]:
-        witness = KazooClient(world.hosts)
-        witness.start()
-        try:
+        with kazoo_client(world.hosts) as witness:
             data, stat = witness.get(path)
             return data, stat.version
-        finally:
-            witness.stop()
-            witness.close()
 
     return await asyncio.to_thread(read)
 
@@ -238,7 +234,9 @@ async def test_partition_state_writes_with_a_stale_version_do_not_fail_others_of
     assert read.found == outcome.written
 
 
-async def test_a_controller_znode_of_an_earlier_session_of_the_broker_raises_controller_moved(world: World) -> None:
+async def test_an_election_raises_controller_moved_if_the_brokers_earlier_session_holds_the_controller_znode(
+    world: World,
+) -> None:
     await world.store()
     earlier, later = await world.client(), await world.client()
     await register_controller(earlier, BrokerId(1), 0)
@@ -339,13 +337,13 @@ async def test_concurrent_producer_id_allocations_get_consecutive_blocks(world: 
     assert {b.last - b.first for b in blocks} == {999}
 
 
-async def test_generated_broker_ids_are_above_reserved_broker_max_id(world: World) -> None:
+async def test_broker_ids_generated_by_zookeeper_are_above_reserved_broker_max_id(world: World) -> None:
     store = await world.store()
 
     assert [await store.generate_broker_id(1_000) for _ in range(3)] == [1_001, 1_002, 1_003]
 
 
-async def test_the_feature_znode_follows_the_inter_broker_protocol_version(world: World) -> None:
+async def test_the_feature_znode_is_created_or_disabled_as_the_inter_broker_protocol_requires(world: World) -> None:
     await world.store()
     client = await world.client()
     store = ControllerStore(client, await register_controller(client, BrokerId(1), 0))

@@ -27,7 +27,7 @@ def main() -> None:
     spark.sparkContext.setLogLevel("OFF")
     for number, case in enumerate(job["cases"]):
         begin = time.time()
-        run = stream if case["stream"] else batch
+        run = write if "query" in case else stream if case["stream"] else batch
         try:
             found = run(spark, job, case, number)
         except Exception as error:
@@ -62,6 +62,25 @@ def stream(spark: SparkSession, job: dict[str, Any], case: dict[str, Any], numbe
         found["batches"].append([p["numInputRows"] for p in reports if p["numInputRows"]])
     found["rows"] = collected(spark.read.schema(rows.schema).parquet(f"{directory}/table"))
     return found
+
+
+def write(spark: SparkSession, job: dict[str, Any], case: dict[str, Any], number: int) -> dict[str, Any]:
+    """Write the rows of a query, in a stream by way of files; the topic of the case is named for format and number."""
+    topic = f"sink-{job['format']}-{number}"
+    rows = spark.sql(case["query"].replace("{topic}", topic))
+    given = {name: value.replace("{topic}", topic) for name, value in options(job, case).items()}
+    if not case["stream"]:
+        rows.write.format(job["format"]).options(**given).mode(case["mode"]).save()
+        return {}
+    directory = f"{job['directory']}/{job['format']}-sink-{number}"
+    rows.write.parquet(f"{directory}/rows")
+    writer = spark.readStream.schema(rows.schema).parquet(f"{directory}/rows").writeStream.format(job["format"])
+    query = writer.options(**given).option("checkpointLocation", f"{directory}/checkpoint").start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return {}
 
 
 def collected(rows: DataFrame) -> list[dict[str, Any]]:

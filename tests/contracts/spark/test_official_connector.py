@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from tests.contracts.spark.cases import DIFFERENCES, FIRST_MS, Case, all_cases, outcome
+from tests.contracts.spark.sink_cases import SinkCase
 from tests.support import official_connector
 from tests.support.cluster import Cluster
 from tests.support.spark import QUICK_START
@@ -42,7 +43,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def run(
-    name: str, python: str, bootstrap: str, directory: Path, settings: Mapping[str, str], cases: Sequence[Case]
+    name: str,
+    python: str,
+    bootstrap: str,
+    directory: Path,
+    settings: Mapping[str, str],
+    cases: Sequence[Case | SinkCase],
 ) -> list[dict[str, Any]]:
     """The results of the cases with one format."""
     job = {

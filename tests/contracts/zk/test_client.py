@@ -8,6 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl_credential
+from tests.support.kazoo_clients import kazoo_client
 
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
@@ -38,11 +39,8 @@ async def zk(shared_zookeeper: ZooKeeperServer, chroot: str) -> AsyncIterator[Zo
 
 @pytest.fixture
 def kazoo(shared_zookeeper: ZooKeeperServer, chroot: str) -> Iterator[KazooClient]:
-    witness = KazooClient(shared_zookeeper.connect_string + chroot)
-    witness.start()
-    yield witness
-    witness.stop()
-    witness.close()
+    with kazoo_client(shared_zookeeper.connect_string + chroot) as witness:
+        yield witness
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0\xff" * 500, None], ids=["empty", "byte", "binary", "null"])
@@ -95,7 +93,7 @@ async def test_zookeeper_watches_fire_once_and_before_a_response_that_shows_the_
     assert seen[1:] == [WatchEvent(EventType.CHILDREN_CHANGED, "/a"), WatchEvent(EventType.CREATED, "/absent")]
 
 
-async def test_a_zookeeper_subtree_watch_reports_each_change_below_it_and_lasts(
+async def test_a_recursive_zookeeper_watch_reports_every_change_below_its_path(
     zk: ZooKeeper, kazoo: KazooClient
 ) -> None:
     seen: list[WatchEvent] = []
@@ -122,7 +120,7 @@ async def test_a_zookeeper_subtree_watch_reports_each_change_below_it_and_lasts(
     assert [e.path for e in seen if e.type is EventType.CHILDREN_CHANGED] == ["/a"], "the one-shot watch of the list"
 
 
-async def test_every_zookeeper_notice_of_a_burst_comes_before_the_answer_to_sync(
+async def test_watch_notifications_of_many_changes_arrive_before_the_response_to_sync(
     zk: ZooKeeper, kazoo: KazooClient
 ) -> None:
     seen: list[str] = []

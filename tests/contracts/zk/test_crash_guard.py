@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 from kazoo.client import KazooClient
+from tests.support.kazoo_clients import kazoo_client
 
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.ids import BrokerId
@@ -24,11 +25,8 @@ RECORD = guard_process.record_of(9)
 
 @pytest.fixture
 def kazoo(shared_zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    client = KazooClient(shared_zookeeper.connect_string)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with kazoo_client(shared_zookeeper.connect_string) as client:
+        yield client
 
 
 def session_of(owner: KazooClient, server: ZooKeeperServer, record: str = "", dead_port: int | None = None) -> Session:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
+from tests.support.waiting import eventually
 from tests.support.zookeeper import Ensemble
 
 from klamm.embedded.zookeeper import ZooKeeperServer
@@ -36,9 +37,7 @@ class Owner:
         await self.zk.close()
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = 10) -> None:
-        async with asyncio.timeout(timeout_s):
-            while not holds():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await eventually(holds, timeout_s)
 
 
 async def in_thread(call: Callable[[], object]) -> None:
@@ -144,7 +143,9 @@ async def test_a_zookeeper_session_expires_after_a_network_outage_longer_than_it
     await relay.close()
 
 
-async def test_a_multi_with_a_stale_epoch_check_fails_and_writes_nothing(zookeeper: ZooKeeperServer) -> None:
+async def test_a_zookeeper_multi_with_a_stale_controller_epoch_check_fails_and_writes_nothing(
+    zookeeper: ZooKeeperServer,
+) -> None:
     async with Owner(zookeeper.connect_string, 10_000) as late, Owner(zookeeper.connect_string, 10_000) as new:
         await late.zk.create("/epoch", b"1")
         await late.zk.create("/state", b"old")

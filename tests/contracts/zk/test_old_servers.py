@@ -88,7 +88,7 @@ async def test_the_zookeeper_client_works_with_zookeeper_3_5_which_lacks_multi_r
     await client.close()
 
 
-async def test_zookeeper_3_5_refuses_a_subtree_watch(old_server: str) -> None:
+async def test_zookeeper_3_5_refuses_a_recursive_watch(old_server: str) -> None:
     client = ZooKeeper(real_world(), old_server, 10_000)
     await client.connect(10)
 

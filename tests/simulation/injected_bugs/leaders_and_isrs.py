@@ -1,5 +1,6 @@
 """Injected bugs of leaders and ISRs."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -81,45 +82,42 @@ def own_lost_creation_not_recognised(patch: Patch) -> None:
 
 def the_outdated_may_bring_back_the_removed(patch: Patch) -> None:
     """AlterPartition is accepted from stale leader epochs, and may add replicas that were removed."""
-    judge = alter_partition.judge
-
-    def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
-        """The patched function, with the injected bug."""
-        verdict = judge(context, partition, asked, version)
-        if verdict.error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INELIGIBLE_REPLICA):
-            write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
-            return alter_partition.Verdict(write=write)
-        return verdict
-
-    patch.setattr(isr, "judge", any_member)
+    refused = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INELIGIBLE_REPLICA)
+    _accept_isr_changes(patch, lambda error, context, partition, asked: error in refused)
 
 
 def removed_replicas_may_return(patch: Patch) -> None:
     """AlterPartition may add live brokers that are not eligible, such as removed replicas."""
-    judge = alter_partition.judge
 
-    def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
-        """The patched function, with the injected bug."""
-        verdict = judge(context, partition, asked, version)
-        if verdict.error is ErrorCode.INELIGIBLE_REPLICA and all(b in context.live for b in asked.isr):
-            write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
-            return alter_partition.Verdict(write=write)
-        return verdict
+    def accepts(error: ErrorCode, context: Any, partition: Any, asked: Any) -> bool:
+        """Whether the change is accepted in spite of the error."""
+        return error is ErrorCode.INELIGIBLE_REPLICA and all(b in context.live for b in asked.isr)
 
-    patch.setattr(isr, "judge", any_member)
+    _accept_isr_changes(patch, accepts)
 
 
 def the_dead_may_enter(patch: Patch) -> None:
     """AlterPartition may add assigned replicas that are dead or in controlled shutdown."""
+
+    def accepts(error: ErrorCode, context: Any, partition: Any, asked: Any) -> bool:
+        """Whether the change is accepted in spite of the error."""
+        return error is ErrorCode.INELIGIBLE_REPLICA and all(b in partition.replicas for b in asked.isr)
+
+    _accept_isr_changes(patch, accepts)
+
+
+def _accept_isr_changes(patch: Patch, accepts: Callable[[ErrorCode, Any, Any, Any], bool]) -> None:
+    """AlterPartition writes the requested ISR where `accepts` is true of the error, context, partition and request."""
     judge = alter_partition.judge
 
     def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
         """The patched function, with the injected bug."""
         verdict = judge(context, partition, asked, version)
-        if verdict.error is ErrorCode.INELIGIBLE_REPLICA and all(b in partition.replicas for b in asked.isr):
-            write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
-            return alter_partition.Verdict(write=write)
-        return verdict
+        if not accepts(verdict.error, context, partition, asked):
+            return verdict
+        return alter_partition.Verdict(
+            write=partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
+        )
 
     patch.setattr(isr, "judge", any_member)
 

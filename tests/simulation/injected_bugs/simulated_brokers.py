@@ -74,28 +74,25 @@ def orders_are_taken_twice(patch: Patch) -> None:
 
 def refused_for_good(patch: Patch) -> None:
     """A leader whose ISR change was refused never asks again."""
-    begin = Replicas._become_leader_or_follower
-
-    def still_refused(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
-        """The patched function, with the injected bug."""
-        before = replica.is_refused
-        begin(self, replica, order, now_s)
-        replica.is_refused = before
-
-    patch.setattr(Replicas, "_become_leader_or_follower", still_refused)
+    _keep_through_leader_and_isr(patch, "is_refused")
 
 
 def proposals_survive_orders(patch: Patch) -> None:
     """A proposed ISR is not withdrawn by a newer LeaderAndIsr."""
+    _keep_through_leader_and_isr(patch, "proposal")
+
+
+def _keep_through_leader_and_isr(patch: Patch, name: str) -> None:
+    """A LeaderAndIsr does not reset this attribute of the replica."""
     begin = Replicas._become_leader_or_follower
 
-    def still_proposed(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
+    def keep(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
         """The patched function, with the injected bug."""
-        before = replica.proposal
+        before = getattr(replica, name)
         begin(self, replica, order, now_s)
-        replica.proposal = before
+        setattr(replica, name, before)
 
-    patch.setattr(Replicas, "_become_leader_or_follower", still_proposed)
+    patch.setattr(Replicas, "_become_leader_or_follower", keep)
 
 
 def epochs_remembered_before_the_work(patch: Patch) -> None:

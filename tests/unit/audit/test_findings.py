@@ -357,7 +357,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
 
 
 @pytest.mark.parametrize(("broken", "expected"), CASES.values(), ids=CASES)
-def test_the_audit_reports_each_kind_of_damaged_znode_with_reason_and_remedy(
+def test_the_audit_reports_each_kind_of_inconsistent_znode_with_reason_and_remedy(
     broken: Callable[[Snapshot], object], expected: tuple[str, ...]
 ) -> None:
     s = healthy()
@@ -375,7 +375,7 @@ def test_the_audit_of_a_healthy_cluster_has_no_findings() -> None:
     assert findings(healthy()) == []
 
 
-def test_every_check_of_the_audit_has_a_test_case() -> None:
+def test_every_check_of_the_znode_audit_has_a_test_case() -> None:
     damaged = []
     for broken, _ in CASES.values():
         damaged.append(healthy())

@@ -95,7 +95,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("request_", CLOSED.values(), ids=CLOSED)
-async def test_a_request_of_an_api_that_is_not_offered_closes_the_connection(
+async def test_a_request_of_an_api_that_the_broker_does_not_offer_closes_the_connection(
     dispatcher: Dispatcher, request_: bytes
 ) -> None:
     with pytest.raises(CloseConnection):

@@ -17,7 +17,7 @@ START_ORDER = [
 ]  # fmt: skip
 
 
-async def test_the_parts_of_a_node_start_in_a_fixed_order_that_ends_with_the_request_server(tmp_path: Path) -> None:
+async def test_the_components_of_a_node_start_in_a_fixed_order_with_the_request_server_last(tmp_path: Path) -> None:
     _, lifecycle = build(tmp_path)
     assert lifecycle.names == START_ORDER
 
@@ -26,7 +26,7 @@ async def test_the_parts_of_a_node_start_in_a_fixed_order_that_ends_with_the_req
     ("line", "part"),
     [("klamm.journal.topic=journal", "journal topic"), ("inter.broker.protocol.version=2.6", "ISR changes")],
 )
-async def test_optional_parts_of_a_node_are_built_only_when_their_config_is_set(
+async def test_optional_components_of_a_node_are_built_only_when_their_config_is_set(
     tmp_path: Path, line: str, part: str
 ) -> None:
     _, lifecycle = build(tmp_path, line)
@@ -44,7 +44,7 @@ class GroupCoordinator:
         self.calls.append("close")
 
 
-async def test_a_part_added_to_a_nodes_lifecycle_is_started_and_closed_with_the_node() -> None:
+async def test_a_component_added_to_a_node_is_started_and_closed_with_the_node() -> None:
     lifecycle = Lifecycle()
     coordinator = lifecycle.add("group coordinator", GroupCoordinator())
     await lifecycle.start()

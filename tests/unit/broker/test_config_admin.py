@@ -227,7 +227,7 @@ async def test_a_config_alteration_rejected_by_the_alter_config_policy_gets_poli
     assert fine == (ErrorCode.NONE, None)
 
 
-async def test_an_alter_config_policy_that_raises_fails_only_that_resource() -> None:
+async def test_an_alter_config_policy_that_raises_an_exception_fails_only_that_resource() -> None:
     class Mistaken:
         def validate(self, asked: AlterationAsked) -> None:
             raise ZeroDivisionError

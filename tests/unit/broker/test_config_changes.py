@@ -74,7 +74,7 @@ class Room:
         return [decode_config_change(c, self.ensemble.nodes[f"{CHANGES}/{c}"].data) for c in sorted(children)]
 
 
-def test_each_config_change_is_notified_and_applied_once() -> None:
+def test_each_config_change_writes_one_notification_and_is_applied_once() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.changes.start()
@@ -195,7 +195,7 @@ def test_a_config_change_notification_that_cannot_be_deleted_does_not_block_late
     SimulatedLoop().run(main())
 
 
-def test_a_config_change_without_an_active_controller_writes_nothing() -> None:
+def test_altering_a_config_without_an_active_controller_writes_no_notification() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.ensemble.apply([Delete("/controller")])
@@ -207,7 +207,7 @@ def test_a_config_change_without_an_active_controller_writes_nothing() -> None:
     SimulatedLoop().run(main())
 
 
-def test_a_config_change_after_the_controller_moved_writes_nothing() -> None:
+def test_altering_a_config_after_a_controller_change_writes_nothing() -> None:
     async def main() -> None:
         room = await Room().begin()
 

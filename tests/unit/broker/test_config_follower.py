@@ -128,7 +128,7 @@ async def test_an_invalid_topic_config_in_zookeeper_leaves_the_logs_unchanged() 
 
 
 @pytest.mark.parametrize(("value", "told"), [("true", ["away"]), (" TRUE ", ["away"]), ("false", []), ("yes", [])])
-async def test_enabling_unclean_elections_in_a_topic_config_retries_the_topics_elections(
+async def test_enabling_unclean_elections_in_a_topic_config_notifies_the_controller(
     value: str, told: list[str]
 ) -> None:
     node = Node()
@@ -146,7 +146,7 @@ async def test_a_changed_unclean_election_default_is_passed_to_the_controller_on
     assert node.unclean == [True, False]
 
 
-async def test_new_broker_defaults_apply_to_topics_below_their_own_overrides() -> None:
+async def test_new_broker_defaults_apply_to_topics_except_where_topic_configs_override_them() -> None:
     node = Node()
     await node.follower.brokers_changed({"message.max.bytes": "9"}, {})
 

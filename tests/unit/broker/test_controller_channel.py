@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.waiting import settle
 from tests.unit.broker.cluster_state import cache, update
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
@@ -90,12 +91,6 @@ def channel(brokers: Brokers, known: MetadataCache, monkeypatch: pytest.MonkeyPa
     return made
 
 
-async def turns() -> None:
-    """Let everything that needs no time happen."""
-    for _ in range(30):
-        await asyncio.sleep(0)
-
-
 async def ask(channel: ControllerChannel) -> AlterPartitionResponse:
     """Send an AlterPartition through the channel."""
     build = lambda version: AlterPartitionRequest(broker_id=3)  # noqa: E731
@@ -143,7 +138,7 @@ async def test_a_not_controller_error_makes_the_broker_wait_for_the_next_control
 ) -> None:
     brokers.answers = {"h1": refusal, "h2": AlterPartitionResponse()}
     asking = asyncio.create_task(ask(channel))
-    await turns()
+    await settle()
     assert known.controller_id is None
     assert brokers.asked == [("h1", 3)]
 
@@ -159,7 +154,7 @@ async def test_a_not_controller_error_older_than_the_metadata_does_not_discard_t
     """It was elected after it refused, and told us so first: no further word of it would come."""
     brokers.answers = {"h1": None}
     asking = asyncio.create_task(ask(channel))
-    await turns()
+    await settle()
     assert brokers.asked == [("h1", 3)]
 
     known.update(update(controller=1))
@@ -174,7 +169,7 @@ async def test_a_request_to_a_frozen_controller_is_resent_to_the_next_controller
 ) -> None:
     brokers.answers = {"h1": None, "h2": AlterPartitionResponse()}
     asking = asyncio.create_task(ask(channel))
-    await turns()
+    await settle()
 
     known.update(update(controller=2))
 
@@ -188,7 +183,7 @@ async def test_requests_to_an_unreachable_controller_are_retried_until_another_c
     brokers.down = {"h1"}
     brokers.answers["h2"] = AlterPartitionResponse()
     asking = asyncio.create_task(ask(channel))
-    await turns()
+    await settle()
 
     known.update(update(controller=2))
 

@@ -196,7 +196,7 @@ FIRST_OF_TWO = {
 
 
 @pytest.mark.parametrize(("asked", "expected"), FIRST_OF_TWO.values(), ids=FIRST_OF_TWO)
-async def test_create_topics_checks_run_in_kafkas_order(
+async def test_create_topics_validates_a_request_in_the_same_order_as_kafka(
     cluster: Cluster, asked: CreatableTopic, expected: ErrorCode
 ) -> None:
     (result,) = await cluster.create(asked)
@@ -204,7 +204,7 @@ async def test_create_topics_checks_run_in_kafkas_order(
     assert result.error_code == expected
 
 
-async def test_create_topic_policy_runs_after_all_checks_also_with_validate_only() -> None:
+async def test_the_create_topic_policy_runs_after_all_other_checks_even_with_validate_only() -> None:
     seen: list[TopicAsked] = []
 
     class NoSingles:
@@ -223,7 +223,7 @@ async def test_create_topic_policy_runs_after_all_checks_also_with_validate_only
     assert (seen[1].partitions, seen[1].replicas) == (None, {0: (1,)})
 
 
-async def test_a_create_topic_policy_that_raises_fails_only_that_topic() -> None:
+async def test_a_create_topic_policy_that_raises_an_exception_fails_only_that_topic() -> None:
     class Mistaken:
         def validate(self, asked: TopicAsked) -> None:
             if asked.topic == "a":
@@ -242,7 +242,7 @@ async def test_create_topics_refuses_a_topic_name_that_collides_with_an_existing
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_create_topics_on_a_broker_that_is_not_controller_is_answered_not_controller(cluster: Cluster) -> None:
+async def test_create_topics_on_a_broker_that_is_not_controller_gets_not_controller(cluster: Cluster) -> None:
     cluster.is_controller = False
 
     results = await cluster.create(topic("a"), topic("b"))
@@ -250,7 +250,7 @@ async def test_create_topics_on_a_broker_that_is_not_controller_is_answered_not_
     assert [r.error_code for r in results] == [ErrorCode.NOT_CONTROLLER] * 2
 
 
-async def test_a_topic_named_twice_in_create_topics_is_an_invalid_request(cluster: Cluster) -> None:
+async def test_a_topic_named_twice_in_create_topics_gets_invalid_request(cluster: Cluster) -> None:
     (result,) = await cluster.create(topic("a"), topic("a"))
 
     assert result.error_code == ErrorCode.INVALID_REQUEST
@@ -275,7 +275,7 @@ async def test_create_topics_keeps_a_topic_without_leaders_in_time_and_answers_r
     assert "new" in cluster.store.written
 
 
-async def test_a_lost_zookeeper_connection_during_create_topics_is_answered_with_a_timeout(cluster: Cluster) -> None:
+async def test_create_topics_answers_request_timed_out_if_the_zookeeper_connection_is_lost(cluster: Cluster) -> None:
     cluster.store.fails = ConnectionLoss("/brokers/topics/new")
 
     (result,) = await cluster.create(topic("new"))

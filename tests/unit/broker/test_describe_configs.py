@@ -60,7 +60,7 @@ def entry(result: DescribeConfigsResult, name: str) -> DescribeConfigsResourceRe
     return next(c for c in result.configs if c.name == name)
 
 
-async def test_each_topic_config_is_described_with_value_source_and_synonyms() -> None:
+async def test_describe_configs_returns_each_topic_config_with_value_source_and_synonyms() -> None:
     result = await describe(TOPIC, "orders", overrides={"min.insync.replicas": "2"})
 
     isr, retention, policy = (entry(result, n) for n in ("min.insync.replicas", "retention.ms", "cleanup.policy"))
@@ -118,7 +118,7 @@ async def test_describe_configs_of_an_invalid_resource_is_refused(
     assert (result.error_code, result.resource_name, result.configs) == (expected, name, [])
 
 
-async def test_describe_configs_version_0_returns_is_default_instead_of_a_source() -> None:
+async def test_describe_configs_version_0_returns_the_flag_is_default_instead_of_a_source() -> None:
     result = await describe(TOPIC, "orders", ["retention.ms", "segment.ms"], {}, version=0)
 
     assert {c.name: c.is_default for c in result.configs} == {"retention.ms": False, "segment.ms": True}

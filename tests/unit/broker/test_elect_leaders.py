@@ -45,7 +45,7 @@ def results(answer: ElectLeadersResponse) -> dict[int, int]:
     return {p.partition_id: p.error_code for topic in answer.replica_election_results for p in topic.partition_result}
 
 
-async def test_elect_leaders_answers_each_named_partition_with_its_own_error() -> None:
+async def test_elect_leaders_returns_an_error_code_for_each_requested_partition() -> None:
     needless = Refusal(ErrorCode.ELECTION_NOT_NEEDED, "it leads already")
     controller = Controller(ElectionAnswer({A0: BrokerId(1)}, {A1: needless}))
 

@@ -34,7 +34,7 @@ ENABLED = '{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}'
 DISABLED = '{"version":1,"status":0,"features":{}}'
 
 
-def test_finalized_features_follow_changes_of_the_feature_znode() -> None:
+def test_the_finalized_features_of_a_broker_follow_changes_of_the_feature_znode() -> None:
     async def main() -> None:
         room = Room()
         room.features.start()

@@ -104,7 +104,7 @@ def test_a_sync_group_request_of_version_5_without_a_protocol_is_refused() -> No
 
 
 @versions(groups.HEARTBEAT)
-def test_every_heartbeat_version_is_answered(version: int) -> None:
+def test_every_heartbeat_version_accepts_a_member_and_refuses_an_old_generation(version: int) -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         handle = members_of(room).heartbeat
@@ -146,7 +146,7 @@ def test_leave_group_at_a_broker_that_is_not_coordinator_gets_one_top_level_erro
     play(body)
 
 
-def test_static_members_are_refused_while_older_brokers_could_treat_them_as_dynamic_members() -> None:
+def test_static_members_are_refused_while_old_brokers_of_the_cluster_may_not_support_them() -> None:
     async def body(room: Room) -> None:
         handlers = members_of(room, allows_static=False)
         unsupported = ErrorCode.UNSUPPORTED_VERSION

@@ -50,7 +50,7 @@ async def test_a_node_without_any_broker_id_gets_a_generated_id_from_zookeeper(t
     assert await choose(config(tmp_path)) == 1001
 
 
-async def test_a_log_directory_of_another_broker_is_refused_naming_the_config_line_to_change(tmp_path: Path) -> None:
+async def test_a_node_start_with_another_brokers_log_directory_names_the_config_line_to_change(tmp_path: Path) -> None:
     made = config(tmp_path, 7)
     mark(tmp_path / "b")
 
@@ -61,7 +61,7 @@ async def test_a_log_directory_of_another_broker_is_refused_naming_the_config_li
         await choose(made)
 
 
-async def test_log_directories_of_two_brokers_are_refused(tmp_path: Path) -> None:
+async def test_a_node_start_fails_if_its_log_directories_belong_to_two_brokers(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a")
     mark(tmp_path / "b", 4)
@@ -70,7 +70,7 @@ async def test_log_directories_of_two_brokers_are_refused(tmp_path: Path) -> Non
         await choose(made)
 
 
-async def test_a_log_directory_of_another_cluster_is_refused_with_the_remedy(tmp_path: Path) -> None:
+async def test_a_node_start_with_another_clusters_log_directory_fails_with_a_remedy(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a", cluster="theirs")
 
@@ -79,7 +79,7 @@ async def test_a_log_directory_of_another_cluster_is_refused_with_the_remedy(tmp
         await choose(made)
 
 
-async def test_a_log_directory_of_kraft_mode_is_refused(tmp_path: Path) -> None:
+async def test_a_node_start_with_a_log_directory_of_a_kraft_cluster_fails(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a", version=1)
 

@@ -137,7 +137,7 @@ async def test_journal_lines_wait_while_the_leader_of_the_journal_topic_is_unrea
     await topic.close()
 
 
-async def test_a_restarted_node_continues_the_journal_topic_at_its_saved_position(tmp_path: Path) -> None:
+async def test_a_restarted_node_continues_publishing_to_the_journal_topic_at_its_saved_position(tmp_path: Path) -> None:
     cluster = Cluster()
     sink = write(tmp_path, b"one")
     first = publisher(tmp_path, cluster)
@@ -153,7 +153,9 @@ async def test_a_restarted_node_continues_the_journal_topic_at_its_saved_positio
     await second.close()
 
 
-async def test_a_journal_batch_over_the_size_limit_is_halved_and_an_oversized_line_is_skipped(tmp_path: Path) -> None:
+async def test_a_journal_topic_batch_over_the_size_limit_is_halved_and_an_oversized_line_skipped(
+    tmp_path: Path,
+) -> None:
     cluster = Cluster(most=8)
     write(tmp_path, b"aaa", b"x" * 20, b"bbb", b"ccc")
     topic = publisher(tmp_path, cluster)
@@ -198,7 +200,7 @@ async def test_a_metric_shows_the_journal_lines_waiting_for_publication(tmp_path
     await topic.close()
 
 
-async def test_the_connection_to_a_replaced_leader_of_the_journal_topic_is_closed(tmp_path: Path) -> None:
+async def test_the_journal_publisher_closes_its_connection_to_a_replaced_leader(tmp_path: Path) -> None:
     cluster = Cluster()
     sink = write(tmp_path, b"one")
     topic = publisher(tmp_path, cluster)

@@ -37,7 +37,7 @@ class RecordingPart:
             raise self._close_error
 
 
-async def test_parts_of_a_node_close_in_the_reverse_order_of_their_start() -> None:
+async def test_components_of_a_node_close_in_the_reverse_order_of_their_start() -> None:
     recorder, lifecycle = Recorder(), Lifecycle()
     for name in ("session", "logs"):
         lifecycle.add(name, recorder.part(name))
@@ -52,7 +52,7 @@ async def test_parts_of_a_node_close_in_the_reverse_order_of_their_start() -> No
 
 
 @pytest.mark.parametrize("error", [KlammError("no session"), OSError("disk"), ZeroDivisionError("bug")])
-async def test_a_part_of_a_node_that_fails_to_close_does_not_keep_other_parts_open(error: Exception) -> None:
+async def test_a_component_of_a_node_that_fails_to_close_does_not_keep_others_open(error: Exception) -> None:
     recorder, lifecycle = Recorder(), Lifecycle()
     lifecycle.add("logs", recorder.part("logs"))
     lifecycle.add("replicas", recorder.part("replicas", close=error))
@@ -64,7 +64,7 @@ async def test_a_part_of_a_node_that_fails_to_close_does_not_keep_other_parts_op
 
 
 @pytest.mark.parametrize("error", [KlammError("port taken"), ZeroDivisionError("bug")])
-async def test_a_part_of_a_node_that_fails_to_start_closes_all_parts_started_so_far(error: Exception) -> None:
+async def test_a_component_of_a_node_that_fails_to_start_closes_all_components_started_so_far(error: Exception) -> None:
     recorder, lifecycle = Recorder(), Lifecycle()
     lifecycle.add("session", recorder.part("session"))
     lifecycle.add("listeners", recorder.part("listeners", start=error))
@@ -76,7 +76,7 @@ async def test_a_part_of_a_node_that_fails_to_start_closes_all_parts_started_so_
     assert len(recorder.calls) == 4
 
 
-def test_a_cancelled_node_start_closes_the_parts_already_started() -> None:
+def test_a_cancelled_node_start_closes_the_components_already_started() -> None:
     async def main() -> None:
         recorder, lifecycle = Recorder(), Lifecycle()
         lifecycle.add("session", recorder.part("session"))

@@ -68,7 +68,7 @@ def test_simultaneous_log_dir_failures_share_a_notification_and_later_failures_g
     SimulatedLoop().run(main())
 
 
-def test_a_log_dir_failure_after_close_writes_no_notification() -> None:
+def test_a_log_dir_failure_after_the_nodes_shutdown_writes_no_notification() -> None:
     async def main() -> None:
         ensemble = await ensemble_with_paths()
         notices = LogDirFailureNotifier(lambda: Store(ensemble.client()))

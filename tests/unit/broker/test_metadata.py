@@ -58,7 +58,7 @@ async def test_a_metadata_request_for_all_topics_lists_all_topics_and_creates_no
 
 
 @pytest.mark.parametrize(("version", "expected"), [(0, ["orders"]), (1, [])])
-async def test_an_empty_topic_list_means_all_topics_only_in_metadata_version_0(
+async def test_an_empty_topic_list_in_a_metadata_request_means_all_topics_only_in_version_0(
     creation: Creation, version: int, expected: list[str]
 ) -> None:
     response = await ask(creation, MetadataRequest(topics=[]), version)
@@ -76,7 +76,7 @@ async def test_metadata_of_a_topic_has_its_id_and_each_partitions_leader_and_epo
     ]
 
 
-async def test_metadata_by_topic_id_finds_the_topic_or_answers_unknown_topic_id(creation: Creation) -> None:
+async def test_metadata_by_topic_id_returns_the_topic_or_unknown_topic_id(creation: Creation) -> None:
     unknown = uuid.UUID(int=5)
     asked = [MetadataRequestTopic(name=None, topic_id=i) for i in (ORDERS_ID, unknown)]
 
@@ -147,7 +147,7 @@ async def test_metadata_of_a_leader_without_the_clients_listener_has_listener_no
     assert [b.node_id for b in response.brokers] == [2]
 
 
-async def test_only_metadata_version_0_leaves_out_replicas_on_dead_brokers(creation: Creation) -> None:
+async def test_only_metadata_responses_of_version_0_omit_replicas_on_dead_brokers(creation: Creation) -> None:
     known = cache(update({"orders": [partition(0, 1)]}, brokers=[broker(1), broker(2)]))
 
     (old,) = only(await ask(creation, named("orders"), 0, known)).partitions

@@ -11,7 +11,7 @@ from klamm.broker.routes import routes
 from klamm.telemetry.metric_table import TABLE
 
 
-async def test_every_metric_of_the_table_without_labels_is_on_the_page_of_a_node(tmp_path: Path) -> None:
+async def test_a_nodes_metrics_page_contains_every_unlabelled_metric_of_the_metric_table(tmp_path: Path) -> None:
     parts, _ = build(tmp_path)
 
     page, _ = await NodeMetrics(parts, Dispatcher(routes(parts))).render_page("")

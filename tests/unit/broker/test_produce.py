@@ -174,7 +174,7 @@ async def append_at(cluster: ReplicaCluster, batch: bytes, timeout_ms: int = 0) 
     return response.responses[0].partition_responses[0]
 
 
-def test_refused_batch_names_the_log_start_offset_unless_the_partition_is_not_here(tmp_path: Path) -> None:
+def test_a_produce_response_has_the_log_start_offset_when_the_log_refuses_a_batch(tmp_path: Path) -> None:
     async def scenario() -> None:
         cluster = await ReplicaCluster.on_disk(str(tmp_path))
         await cluster.elect(1, (1,), (1,))
@@ -192,7 +192,7 @@ def test_refused_batch_names_the_log_start_offset_unless_the_partition_is_not_he
     SimulatedLoop().run(scenario())
 
 
-def test_batch_that_is_not_replicated_in_time_keeps_its_offset_beside_the_error() -> None:
+def test_a_produce_response_that_timed_out_waiting_for_replicas_has_the_base_offset() -> None:
     async def scenario() -> None:
         cluster = ReplicaCluster()
         await cluster.elect(1, (1, 2), (1, 2), tell=[1])

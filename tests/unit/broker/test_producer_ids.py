@@ -27,7 +27,7 @@ async def test_producer_ids_given_out_from_several_blocks_never_repeat() -> None
     assert given == [*range(10), *range(1000, 1010), *range(2000, 2005)]
 
 
-async def test_the_next_producer_id_block_is_fetched_before_the_current_one_is_used_up() -> None:
+async def test_the_next_producer_id_block_is_requested_before_the_current_block_is_exhausted() -> None:
     controller = Controller()
     ids = ProducerIds(controller.allocate)
     for _ in range(9):

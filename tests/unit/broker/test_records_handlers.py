@@ -202,14 +202,14 @@ class TestFetch:
     @pytest.mark.parametrize(
         ("version", "expected"), [(5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)]
     )
-    async def test_fetch_versions_before_6_get_not_leader_instead_of_kafka_storage_error(
+    async def test_fetch_before_version_6_gets_not_leader_instead_of_kafka_storage_error(
         self, replicas: Replicas, version: int, expected: ErrorCode
     ) -> None:
         replicas.data = FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
 
         assert (await self.fetch(replicas, version)).responses[0].partitions[0].error_code == expected
 
-    async def test_fetch_answers_a_diverging_epoch_with_its_end_offset(self, replicas: Replicas) -> None:
+    async def test_a_fetch_response_carries_the_diverging_epoch_and_its_end_offset(self, replicas: Replicas) -> None:
         replicas.data = FetchData(diverging=EpochEnd(2, 40))
 
         response = await self.fetch(replicas, 12)
@@ -259,7 +259,7 @@ class TestListOffsets:
         response.encode(version)
         return response
 
-    def test_list_offsets_version_0_answers_several_offsets(self, replicas: Replicas) -> None:
+    def test_list_offsets_version_0_returns_several_offsets_per_partition(self, replicas: Replicas) -> None:
         answer = self.ask(replicas, 0, -1).topics[0].partitions[0]
 
         assert (answer.error_code, answer.old_style_offsets) == (ErrorCode.NONE, (9, 5, 0))

@@ -70,7 +70,7 @@ async def test_deleting_a_replica_deletes_its_log() -> None:
     assert deleted == [TopicPartition("orders", 1)]
 
 
-async def test_a_topics_replication_throttle_applies_from_the_creation_of_its_first_log() -> None:
+async def test_a_topics_replication_throttle_is_read_when_its_first_log_is_created() -> None:
     logs: Any = FakeLogs()
     stored = {"orders": {"follower.replication.throttled.replicas": "*"}}
 

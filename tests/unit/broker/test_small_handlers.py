@@ -53,7 +53,7 @@ class TestDescribeCluster:
             (0, 2, ErrorCode.INVALID_REQUEST),
         ],
     )
-    def test_describe_cluster_of_another_endpoint_type_is_refused(
+    def test_describe_cluster_for_an_endpoint_type_other_than_brokers_is_refused(
         self, version: int, endpoint_type: int, expected: ErrorCode
     ) -> None:
         message = DescribeClusterRequest(endpoint_type=endpoint_type)
@@ -133,7 +133,7 @@ class TestForController:
         response.encode(version)
         assert [(p.topic_name, p.partition_index) for p in response.remaining_partitions] == [("orders", 1)]
 
-    async def test_allocate_producer_ids_answers_start_and_length_of_the_block(self) -> None:
+    async def test_allocate_producer_ids_answers_start_and_length_of_the_allocated_block(self) -> None:
         handler = ControllerApis(Controller())  # type: ignore[arg-type]
 
         response = await handler.allocate_producer_ids(

@@ -107,7 +107,9 @@ def test_write_txn_markers_returns_errors_for_a_fenced_epoch_and_an_unknown_part
 
 
 @pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (PRODUCER, -1)])
-def test_marker_without_a_producer_is_refused_and_not_written(run: Run, producer: int, epoch: int) -> None:
+def test_a_transaction_marker_without_a_producer_id_is_refused_and_not_written(
+    run: Run, producer: int, epoch: int
+) -> None:
     async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
         errors = await write(transactions, marker(0, 9, producer=producer, epoch=epoch))
 

@@ -93,7 +93,9 @@ def test_a_zookeeper_session_that_expires_after_close_is_not_renewed() -> None:
 
 
 @pytest.mark.parametrize(("is_confirmed", "watched"), [(True, []), (False, [1])])
-def test_the_guard_keeps_a_session_that_no_server_confirmed_to_close(is_confirmed: bool, watched: list[int]) -> None:
+def test_the_crash_guard_keeps_a_session_whose_close_zookeeper_did_not_confirm(
+    is_confirmed: bool, watched: list[int]
+) -> None:
     async def main() -> None:
         sessions = Ensemble()
         await sessions.start()

@@ -38,7 +38,7 @@ def test_an_unknown_klamm_command_fails_and_suggests_the_nearest_command(capsys:
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])
-def test_version_and_help_import_no_command_modules(option: str) -> None:
+def test_klamms_version_and_help_options_import_no_command_modules(option: str) -> None:
     """They take 0.15 s of processor time at most because of this."""
     script = f"""
 import sys

@@ -11,7 +11,7 @@ from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal_reader import LeaderChange
 
 
-def test_each_klamm_demo_run_stores_its_acknowledged_rows_under_the_next_number(tmp_path: Path) -> None:
+def test_each_run_of_klamm_demo_stores_its_acknowledged_records_under_the_next_number(tmp_path: Path) -> None:
     acknowledged_rows = AcknowledgedRows(RealDisk(), str(tmp_path / "demo"))
     assert acknowledged_rows.begin_run() == 1
     assert acknowledged_rows.begin_run() == 2  # the first one was cut short

@@ -27,7 +27,7 @@ except:
 
 
 @pytest.mark.parametrize("typer", [INTERRUPTED_IN_A_CLASS, INTERRUPTED_WITHIN_TRY], ids=["class", "try"])
-def test_ctrl_c_during_any_import_ends_the_process_without_output(tmp_path: Path, typer: str) -> None:
+def test_pressing_ctrl_c_during_any_import_ends_klamm_without_output(tmp_path: Path, typer: str) -> None:
     """An exception there can be caught, or become another one, as RuntimeError in `__set_name__`."""
     (tmp_path / "typer.py").write_text(typer)
     paths = [str(tmp_path), *sys.path]

@@ -37,24 +37,24 @@ def unknown_options(text: str) -> Iterator[str]:
                 yield f"klamm {name} {rest.strip()}: no option {option}"
 
 
-def test_a_command_named_with_an_option_that_it_does_not_have_is_noticed() -> None:
+def test_the_check_of_named_commands_finds_an_option_that_the_command_lacks() -> None:
     assert list(unknown_options("run klamm elect --election-type preferred -b one:9092; then klamm audit")) == []
     assert list(unknown_options("klamm reassign plan --topic orders --zookeeper zk:2181")) == [
         "klamm reassign plan --topic orders --zookeeper zk:2181: no option --zookeeper"
     ]
 
 
-def test_every_klamm_command_that_the_code_names_exists_with_its_options() -> None:
+def test_every_klamm_command_named_in_the_code_exists_with_its_options() -> None:
     modules = sorted((ROOT / "src").rglob("*.py"))
 
     assert [found for m in modules for text in texts_of(m.read_text()) for found in unknown_options(text)] == []
 
 
-def test_every_klamm_command_that_a_page_names_exists_with_its_options() -> None:
+def test_every_klamm_command_named_in_the_documentation_exists_with_its_options() -> None:
     assert [found for page in PAGES for found in unknown_options(page.read_text())] == []
 
 
-def test_the_readme_lists_every_command() -> None:
+def test_the_readme_lists_every_klamm_command() -> None:
     readme = (ROOT / "README.md").read_text()
 
     assert [name for name in COMMANDS if not re.search(rf"^\| .*`klamm {name}\b", readme, re.MULTILINE)] == []

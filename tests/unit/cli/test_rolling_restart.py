@@ -22,7 +22,7 @@ def cluster(
     return Cluster(BrokerId(controller), found, {"orders": Topic("orders", None, False, partitions)})
 
 
-def test_a_rolling_restart_goes_by_broker_id_with_the_controller_last() -> None:
+def test_a_rolling_restart_proceeds_in_order_of_broker_ids_with_the_controller_last() -> None:
     assert restart_order(cluster(), None) == [1, 3, 2]
 
 

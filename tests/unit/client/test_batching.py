@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from tests.support.waiting import settle
 
 from klamm.client.batching import RequestBatches
 from klamm.client.errors import ConnectionLost
@@ -21,11 +22,6 @@ class Broker:
         self.requests.append((address.host, " ".join(items)))
         self.waiting.append(asyncio.get_running_loop().create_future())
         return await self.waiting[-1]
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_items_queued_during_a_batched_request_are_sent_together_in_the_next_request() -> None:

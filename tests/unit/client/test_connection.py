@@ -160,7 +160,7 @@ class NetworkOnDemand:
 
 
 @pytest.mark.parametrize("steps_between", range(5))
-async def test_cancelling_a_task_that_opens_a_connection_is_not_swallowed(steps_between: int) -> None:
+async def test_cancelling_a_task_that_opens_a_connection_cancels_the_task(steps_between: int) -> None:
     world = SimpleNamespace(network=NetworkOnDemand())
     opening = asyncio.create_task(Connection.open(cast(World, world), "b1", 9092, "7", LONG_S))
     await asyncio.sleep(0)

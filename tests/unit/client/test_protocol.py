@@ -35,7 +35,7 @@ class TestProtocol:
 
         assert [decode_request_header(f)[0] for f in frames] == [(FETCH, 4, 0, "me"), (FETCH, 4, 1, "me")]
 
-    def test_responses_are_matched_to_requests_in_order(self) -> None:
+    def test_received_responses_are_matched_to_requests_in_order(self) -> None:
         protocol, sent = protocol_with(3)
 
         assert [protocol.match(answer(n)) for n in range(3)] == sent
@@ -85,7 +85,7 @@ REFUSAL = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
 
 class TestVersions:
-    def test_version_negotiation_takes_one_api_versions_request(self) -> None:
+    def test_api_version_negotiation_sends_only_one_api_versions_request(self) -> None:
         versions, agreed = handshake(OFFER)
 
         assert versions == [3]

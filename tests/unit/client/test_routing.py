@@ -230,7 +230,7 @@ class TestCoordinators:
         assert request.body(3).key == "g"  # type: ignore[attr-defined]
         assert request.body(4).coordinator_keys == ("g",)  # type: ignore[attr-defined]
 
-    def test_find_coordinator_for_transactions_needs_version_1(self) -> None:
+    def test_a_find_coordinator_request_for_transactions_has_at_least_version_1(self) -> None:
         assert find_coordinator_request(CoordinatorType.TRANSACTION, "t").oldest == 1
 
     def test_the_coordinator_is_read_from_old_and_new_find_coordinator_responses(self) -> None:

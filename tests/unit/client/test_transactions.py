@@ -84,7 +84,7 @@ class Room:
         raise AssertionError(message)
 
 
-def test_a_transaction_sends_each_request_with_the_producer_id_and_epoch_of_init() -> None:
+def test_all_requests_of_a_transaction_carry_the_producer_id_and_epoch_from_init_producer_id() -> None:
     room = Room()
     transactions = room.transactions
     room.init()
@@ -125,7 +125,7 @@ def test_a_transactional_request_is_sent_again_after_a_retriable_error(code: Err
     assert room.brokers.now_s > 0
 
 
-def test_a_transactional_request_follows_the_coordinator_that_moves() -> None:
+def test_a_transactional_request_is_sent_to_the_new_coordinator_after_a_move() -> None:
     room = Room(EndTxn=[ErrorCode.NOT_COORDINATOR])
     room.init()
     room.at = TWO
@@ -135,7 +135,7 @@ def test_a_transactional_request_follows_the_coordinator_that_moves() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
-def test_a_fenced_producer_is_told_to_run_alone(code: ErrorCode) -> None:
+def test_a_fenced_transactional_producer_raises_producer_fenced(code: ErrorCode) -> None:
     room = Room(AddPartitionsToTxn=[code])
     room.init()
 
@@ -145,7 +145,7 @@ def test_a_fenced_producer_is_told_to_run_alone(code: ErrorCode) -> None:
     assert caught.value.code == code
 
 
-def test_a_transactional_request_that_no_retry_helps_is_refused_at_once() -> None:
+def test_a_transactional_request_with_a_non_retriable_error_fails_at_once() -> None:
     room = Room(EndTxn=[ErrorCode.INVALID_TXN_STATE])
     room.init()
 
@@ -155,7 +155,7 @@ def test_a_transactional_request_that_no_retry_helps_is_refused_at_once() -> Non
     assert room.brokers.now_s == 0
 
 
-def test_a_transactional_request_gives_up_when_its_time_is_over() -> None:
+def test_a_transactional_request_fails_after_its_timeout() -> None:
     room = Room(InitProducerId=[ErrorCode.CONCURRENT_TRANSACTIONS] * 100)
 
     with pytest.raises(Unreachable, match="INIT_PRODUCER_ID of the transactional id tx"):

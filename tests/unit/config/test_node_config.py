@@ -47,14 +47,14 @@ def test_every_default_in_the_table_of_config_keys_is_valid_for_its_type() -> No
             parse_value(key, key.default)
 
 
-def test_every_broker_config_that_a_node_uses_has_a_meaning() -> None:
+def test_every_broker_config_that_a_node_uses_has_an_explanation() -> None:
     used = {field.name.replace("_", ".") for field in fields(NodeConfig)} & BROKER_KEYS.keys()
 
     assert not used - BROKER_MEANINGS.keys()
     assert not BROKER_MEANINGS.keys() - BROKER_KEYS.keys() - QUOTA_KEYS.keys()
 
 
-def test_every_config_of_klamms_own_is_a_field_of_the_node_or_topic_config() -> None:
+def test_every_config_key_that_begins_with_klamm_is_a_field_of_node_or_topic_config() -> None:
     parsed = {field.name.replace("_", ".") for kind in (NodeConfig, TopicConfig) for field in fields(kind)}
 
     assert not {name for name in BROKER_KEYS if name.startswith("klamm.")} - parsed
@@ -73,7 +73,7 @@ def test_custom_listener_names_are_parsed_with_their_security_protocols() -> Non
     assert config.inter_broker_listener == "REPL"
 
 
-def test_zookeeper_connect_is_split_into_hosts_and_chroot() -> None:
+def test_the_config_zookeeper_connect_is_split_into_hosts_and_chroot() -> None:
     config = parse_node_config(b"zookeeper.connect=z1:2181, z2:2182/kafka/a/", "x")
 
     assert (config.zookeeper_hosts, config.zookeeper_chroot) == ("z1:2181,z2:2182", "/kafka/a")

@@ -74,7 +74,9 @@ FAULT_ROWS = {
 
 
 @pytest.mark.parametrize(("proposal", "error"), FAULT_ROWS.values(), ids=FAULT_ROWS)
-def test_alter_partition_is_refused_with_the_error_code_for_its_cause(proposal: Proposal, error: ErrorCode) -> None:
+def test_alter_partition_is_refused_with_the_error_code_for_each_kind_of_invalid_request(
+    proposal: Proposal, error: ErrorCode
+) -> None:
     context, partition = cluster()
 
     verdict = judge(context, partition, proposal, 3)
@@ -125,7 +127,7 @@ def test_alter_partition_of_an_unknown_or_never_led_partition_is_refused() -> No
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_old_alter_partition_versions_get_operation_not_attempted_for_an_ineligible_replica(version: int) -> None:
+def test_old_alter_partition_versions_get_operation_not_attempted_instead_of_ineligible_replica(version: int) -> None:
     context, partition = cluster()
 
     assert judge(context, partition, asked("124"), version).error is ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -274,7 +276,7 @@ async def test_alter_partition_gets_invalid_update_version_if_the_state_changed_
     assert requests == ["UMR a-0=1/[1,2,3]/0/0 -> 1,2,3"]  # as Kafka: everything asked for, changed or not
 
 
-async def test_alter_partition_succeeds_when_the_reply_to_its_zookeeper_write_was_lost() -> None:
+async def test_alter_partition_succeeds_although_the_reply_to_its_zookeeper_write_was_lost() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     lost: list[bool] = []
 

@@ -24,7 +24,7 @@ def known(*brokers: tuple[int, int]) -> dict[BrokerId, Broker]:
     return {BrokerId(b): Broker(BrokerId(b), (), epoch=epoch) for b, epoch in brokers}
 
 
-def test_new_bounced_and_dead_brokers_are_distinguished_and_sorted_by_id() -> None:
+def test_the_controller_distinguishes_new_bounced_and_dead_brokers_by_their_registrations() -> None:
     changes = diff_brokers(known((3, 1), (1, 1), (2, 1), (7, 1)), known((9, 5), (8, 5), (2, 4), (1, 1)))
 
     assert [b.id for b in changes.new] == [8, 9]
@@ -32,7 +32,7 @@ def test_new_bounced_and_dead_brokers_are_distinguished_and_sorted_by_id() -> No
     assert changes.dead == (3, 7)
 
 
-def test_brokers_in_transition_are_reported_again_as_new_bounced_or_dead() -> None:
+def test_brokers_whose_handling_is_unfinished_are_reported_again_as_new_bounced_or_dead() -> None:
     """2 came, 3 went, 4 went and is back, 5 came and bounced since, 6 came and is gone; 1 and 7 are settled."""
     now, current = known((1, 1), (2, 1), (5, 1), (6, 1)), known((1, 1), (2, 1), (4, 9), (5, 9), (7, 9))
     changes = diff_brokers(now, current, {BrokerId(b) for b in (2, 3, 4, 5, 6)})
@@ -42,7 +42,7 @@ def test_brokers_in_transition_are_reported_again_as_new_bounced_or_dead() -> No
     assert changes.dead == (3, 6)
 
 
-def test_unchanged_registrations_yield_no_broker_changes() -> None:
+def test_unchanged_broker_registrations_yield_no_broker_changes() -> None:
     assert not diff_brokers(known((1, 1)), known((1, 1)))
 
 
@@ -95,7 +95,7 @@ async def fails(room: Room, below: str) -> None:
     await room.term.send_requests()
 
 
-async def test_a_broker_failure_is_completed_on_retry_after_zookeeper_failed() -> None:
+async def test_handling_a_broker_failure_is_completed_by_a_retry_after_a_zookeeper_failure() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(2, 1)]})
     room.kill(1)
 
@@ -107,7 +107,7 @@ async def test_a_broker_failure_is_completed_on_retry_after_zookeeper_failed() -
     assert room.term.context.replicas_on(BrokerId(1))[room.partition("b-0")] is ReplicaState.OFFLINE
 
 
-async def test_a_broker_startup_is_completed_on_retry_after_zookeeper_failed() -> None:
+async def test_handling_a_broker_startup_is_completed_by_a_retry_after_a_zookeeper_failure() -> None:
     """It hears what it hosts although nothing can be elected, and all of it again with what is."""
     room = await Room.open(topics={"a": [(1,)]})
     room.kill(1)
@@ -122,7 +122,7 @@ async def test_a_broker_startup_is_completed_on_retry_after_zookeeper_failed() -
     assert await room.handle(on_broker_change, BrokerChange()) == []
 
 
-async def test_a_broker_restart_is_handled_again_after_zookeeper_failed_during_the_first_handling() -> None:
+async def test_handling_a_broker_restart_is_repeated_after_a_zookeeper_failure() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     room.kill(1)
     await room.register(1)
@@ -135,7 +135,7 @@ async def test_a_broker_restart_is_handled_again_after_zookeeper_failed_during_t
     assert "LISR a-0=2/[2]/1/1 -> 1" in requests
 
 
-async def test_a_returned_broker_gets_no_request_before_its_pending_deletions_were_read(
+async def test_a_returned_broker_gets_no_request_before_the_controller_read_its_pending_deletions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its first LeaderAndIsr has to be whole: until the next attempt nothing else may come first."""
@@ -161,7 +161,7 @@ async def test_a_returned_broker_gets_no_request_before_its_pending_deletions_we
     ]
 
 
-async def test_a_state_sent_by_an_election_is_not_sent_again_when_the_dead_replica_goes_offline() -> None:
+async def test_a_leader_election_after_a_broker_failure_sends_each_new_state_only_once() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(2, 1, 3)]})
     room.kill(1)
 
@@ -175,7 +175,7 @@ async def test_a_state_sent_by_an_election_is_not_sent_again_when_the_dead_repli
     ]
 
 
-async def test_replicas_not_covered_by_an_election_are_sent_the_state_when_the_dead_replica_goes_offline() -> None:
+async def test_a_replica_that_an_election_did_not_notify_gets_leader_and_isr_after_the_isr_change() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1, 2, 3)]})
     room.term.context.begin_shutdown(BrokerId(3))
     room.kill(1)
@@ -229,7 +229,7 @@ async def test_a_bounced_broker_gets_all_its_partitions_in_one_leader_and_isr_re
     ]
 
 
-async def test_metadata_reaches_a_returning_broker_before_any_leader_and_isr() -> None:
+async def test_a_returning_broker_gets_update_metadata_before_any_leader_and_isr() -> None:
     room = await Room.open(topics={"a": [(1, 2), (2, 1), (1, 3)]})
     room.kill(1)
     await room.handle(on_broker_change, BrokerChange())
@@ -289,7 +289,7 @@ async def test_a_broker_with_an_unreadable_registration_counts_as_dead_and_is_jo
     assert (refused["broker"], refused["why"]) == (1, "ZooKeeper answered NO_AUTH")
 
 
-async def test_a_broker_without_the_control_listener_gets_no_channel_and_does_not_block_others() -> None:
+async def test_a_broker_without_the_control_plane_listener_gets_no_requests_and_blocks_no_others() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1)))
     payload = encode_registration(broker(4), 0).replace(b"PLAINTEXT", b"OTHER").replace(b'"OTHER"}', b'"PLAINTEXT"}')
     room.ensemble.apply([Create("/brokers/ids/4", payload)])
@@ -311,7 +311,7 @@ async def test_a_changed_broker_listener_is_sent_to_every_broker() -> None:
     assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(2))) == []
 
 
-async def test_a_broker_that_bounced_before_its_modification_was_handled_counts_as_bounced() -> None:
+async def test_a_broker_that_bounces_before_its_registration_change_was_handled_counts_as_bounced() -> None:
     room = await Room.open(topics={"a": [(2, 3)]})
     room.kill(2)
     await room.register(2, "elsewhere")

@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.support.controller_nodes import FakeConnection, Nodes, Receiver
 from tests.support.controller_room import FixedClock, ListSink, broker
+from tests.support.waiting import settle
 
 from klamm.controller.channels import Channel, ChannelPorts, Channels
 from klamm.controller.context import ControllerContext, Partition
@@ -81,7 +82,7 @@ async def test_a_control_request_is_retried_until_the_broker_responds(nodes: Nod
     assert "connection" in failure.facts["failed"]
 
 
-async def test_queued_deletions_for_a_removed_broker_are_reported_as_failed() -> None:
+async def test_queued_replica_deletions_for_a_removed_broker_are_reported_as_failed() -> None:
     told: list[Any] = []
     endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "node-2", 9092)
     broker = Broker(BrokerId(2), (endpoint,), epoch=40)
@@ -132,8 +133,7 @@ async def test_a_control_request_that_cannot_be_encoded_is_dropped_and_later_req
     channels.send(BrokerId(1), StopReplicaItem({replicas[0]: beyond}, ("1.1.0", "1.1.1"), 1))
     await asyncio.sleep(0)  # it is on its way: what comes next is not merged with it
     channels.send(BrokerId(1), StopReplicaItem({replicas[1]: StopReplicaPartitionState(1, 5, False)}, ("1.1.2",), 1))
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await settle()
 
     told = [
         state for request in receiver.take("StopReplica") for t in request.topic_states for state in t.partition_states
@@ -173,8 +173,7 @@ async def test_no_control_request_is_sent_after_the_controllers_resignation(node
 
     await nodes.stop(1)
     receiver.hold.set()
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await settle()
 
     assert len(receiver.received) == before
     assert controller.term is None
@@ -252,8 +251,7 @@ async def test_control_requests_go_only_to_the_control_plane_listener() -> None:
     assert channels.add(Broker(BrokerId(1), tuple(endpoints))) is None
     assert "no listener CONTROLLER" in (channels.add(Broker(BrokerId(2), tuple(endpoints[:1]))) or "")
     channels.send(BrokerId(1), StopReplicaItem({}, ("c",), 0))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await settle()
 
     assert set(called) == {("h", 9093)}
     await channels.close()

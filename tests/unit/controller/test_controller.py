@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from tests.support.controller_nodes import Nodes
+from tests.support.waiting import settle
 
 from klamm.controller import events
 from klamm.controller.controller import HANDLERS
@@ -105,7 +106,7 @@ async def test_requests_to_a_broker_that_is_not_controller_get_not_controller(no
     assert (await inactive.controlled_shutdown(BrokerId(2), 1)).error is ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-async def test_requests_after_the_controller_stopped_are_refused(nodes: Nodes) -> None:
+async def test_requests_to_a_stopped_controller_are_refused(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
     await nodes.stop(1)
@@ -201,7 +202,9 @@ async def test_a_session_expiry_while_becoming_controller_leaves_the_node_withou
     await controller.session_expired()
 
 
-async def test_a_failed_failover_deletes_the_controller_znode(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_controller_failover_deletes_the_controller_znode(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failing = [True]
 
     async def broken(term: object) -> None:
@@ -244,14 +247,13 @@ async def test_stopping_the_controller_does_not_wait_for_an_unreachable_zookeepe
 
     nodes.clients[1].children = never  # type: ignore[method-assign, assignment]
     nodes.ensemble.apply([Create("/brokers/topics/a", b"{}")])
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await settle()
     await nodes.stop(1)
 
     assert not controller.is_active
 
 
-async def test_watch_events_on_paths_of_other_components_are_ignored(nodes: Nodes) -> None:
+async def test_the_controller_ignores_watch_events_on_paths_of_other_components(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
 
@@ -341,7 +343,7 @@ async def test_a_node_becomes_controller_on_request_and_the_former_controller_re
     assert nodes.controller_epoch == 2
 
 
-async def test_waiting_for_feature_propagation_does_not_block_the_event_queue(nodes: Nodes) -> None:
+async def test_waiting_for_finalized_features_does_not_block_other_controller_events(nodes: Nodes) -> None:
     seen: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     async def wait(epoch: int, timeout_s: float) -> bool:

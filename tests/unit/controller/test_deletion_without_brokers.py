@@ -55,7 +55,7 @@ async def test_a_topic_with_only_dead_replicas_is_deleted_and_live_brokers_are_n
     assert len(cluster.pending_deletions()) == 2
 
 
-async def test_the_dead_broker_timeout_ends_the_wait_for_a_topic_deletion() -> None:
+async def test_a_topic_deletion_waits_for_a_dead_broker_only_until_the_dead_broker_timeout() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.kill(2)
     await cluster.delete("a")
@@ -135,7 +135,7 @@ async def test_a_returning_brokers_log_is_deleted_only_after_its_old_topic_id_is
     assert cluster.pending_deletions() == []
 
 
-async def test_a_recreated_topics_replica_is_created_while_its_deletion_waits_for_its_reassignment() -> None:
+async def test_a_replica_of_a_recreated_topic_is_created_while_a_reassignment_delays_the_topics_deletion() -> None:
     """Which waits for this very replica: without it neither would end."""
     cluster = await deleted_offline_then_created_again()
     partition = cluster.room.partition("a-0")
@@ -148,7 +148,7 @@ async def test_a_recreated_topics_replica_is_created_while_its_deletion_waits_fo
     assert [r for r in await cluster.answer(2) if r.startswith("LISR")] == ["LISR a-0=1/[1]/1/1+new -> 2"]
 
 
-async def test_a_recreated_topics_replica_is_not_created_once_its_deletion_has_started() -> None:
+async def test_a_replica_of_a_recreated_topic_is_not_created_once_that_topics_deletion_started() -> None:
     cluster = await deleted_offline_then_created_again()
     await cluster.start(2)
     assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
@@ -221,7 +221,7 @@ async def test_replicas_of_a_topic_with_a_cancelled_deletion_are_kept() -> None:
     assert cluster.pending_deletions() == []
 
 
-async def test_a_pending_deletion_written_before_a_crash_is_removed_with_its_topic() -> None:
+async def test_a_pending_deletion_znode_written_before_a_controller_crash_is_removed_with_its_topic() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
     topic_id = cluster.room.term.context.topics["a"].id
     assert topic_id is not None
@@ -240,7 +240,7 @@ async def test_a_pending_deletion_written_before_a_crash_is_removed_with_its_top
     assert cluster.znodes_of("a") == []
 
 
-async def test_a_broker_with_a_failed_log_directory_does_not_clear_a_pending_deletion() -> None:
+async def test_a_broker_with_any_failed_log_directory_keeps_its_pending_replica_deletions() -> None:
     cluster = await Deleting.open({"a": [(1, 2)], "b": [(2, 1)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")

@@ -123,7 +123,7 @@ def subsets(brokers: str) -> list[str]:
     return ["".join(c) for n in range(len(brokers) + 1) for c in combinations(brokers, n)]
 
 
-def test_a_clean_leader_is_always_the_first_live_in_sync_replica() -> None:
+def test_a_cleanly_elected_leader_is_always_the_first_live_in_sync_replica() -> None:
     for replicas in map("".join, permutations("012")):
         for isr in subsets("012"):
             for live in subsets("012"):
@@ -243,7 +243,7 @@ def test_partitions_that_differ_in_any_fact_relevant_to_elections_are_decided_se
     assert plan.decided[clean].rejected == ((1, "not live"), (2, "not in the ISR"), (3, "not in the ISR"))
 
 
-def test_a_new_reassignment_target_restricts_the_election_of_its_own_partition_only() -> None:
+def test_a_new_reassignment_target_restricts_only_the_election_of_its_own_partition() -> None:
     context = context_of("123")
     topic = context.add_topic("a", None)
     moving, other = (context.add_partition(topic, n, ReplicaAssignment(ids("123"))) for n in range(2))
@@ -254,7 +254,7 @@ def test_a_new_reassignment_target_restricts_the_election_of_its_own_partition_o
     assert [plan.writes[p].leader for p in (moving, other)] == [2, 1]
 
 
-def test_the_election_plan_has_reasons_only_for_decided_partitions() -> None:
+def test_the_result_of_elections_has_reasons_only_for_decided_partitions() -> None:
     context = context_of("2")
     topic = context.add_topic("a", None)
     newer, nobody = (context.add_partition(topic, n, ReplicaAssignment(ids("12"))) for n in range(2))

@@ -101,7 +101,7 @@ async def test_controller_failover_sets_a_zookeeper_watch_on_every_topic() -> No
     assert {znodes.topic_path(f"t{n}") for n in range(120)} <= room.client.data_watches
 
 
-async def test_a_controller_is_elected_although_every_broker_is_dead() -> None:
+async def test_a_controller_becomes_active_although_all_registered_brokers_are_dead() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     for number in (1, 2, 3):
         room.kill(number)
@@ -147,7 +147,7 @@ async def test_failover_reads_the_feature_znode_again_after_a_concurrent_write()
     assert decode_features(room.ensemble.nodes["/feature"].data) == (2, True, {"f": 3})
 
 
-async def test_a_first_partition_state_is_created_with_its_parent_znodes_first() -> None:
+async def test_the_first_state_of_a_partition_is_created_after_its_parent_znodes() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1,), (2,)])
     room.ensemble.multis.clear()
@@ -175,7 +175,7 @@ async def test_a_new_controller_writes_partition_states_that_the_previous_contro
     assert [room.now(f"{name}-0") for name in "abcd"] == ["1 / [1] / 0 / 0"] * 4
 
 
-async def test_a_new_replica_of_a_led_partition_is_told_to_create_its_log_unless_it_leads() -> None:
+async def test_a_new_replica_gets_leader_and_isr_with_is_new_unless_named_as_leader() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     p = room.partition("a-0")
     for broker in (1, 3):
@@ -252,7 +252,7 @@ async def test_request_znodes_that_cannot_be_removed_do_not_end_the_controllers_
     assert all(p.state is PartitionState.ONLINE for p in room.term.context.partitions())
 
 
-async def test_a_deletion_request_that_cannot_be_removed_does_not_block_other_topics() -> None:
+async def test_a_topic_deletion_request_znode_that_cannot_be_removed_does_not_block_other_topics() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     asked = ("/admin/delete_topics/0-gone", "/admin/delete_topics/0-gone/x", "/admin/delete_topics/a")
     room.ensemble.apply([Create(path, b"") for path in asked])
@@ -262,7 +262,7 @@ async def test_a_deletion_request_that_cannot_be_removed_does_not_block_other_to
     assert [request for request in requests if "+delete" in request] == ["SR a-0@-2+delete -> 1"]
 
 
-async def test_a_pending_deletion_record_that_cannot_be_removed_is_journalled() -> None:
+async def test_a_pending_deletion_znode_that_cannot_be_removed_is_journalled() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     topic_id = room.term.context.topics["a"].id
     assert topic_id is not None
@@ -278,7 +278,7 @@ async def test_a_pending_deletion_record_that_cannot_be_removed_is_journalled() 
     ]
 
 
-async def test_failover_creates_persistent_znodes_missing_after_a_partial_restore(
+async def test_controller_failover_creates_persistent_znodes_missing_after_a_partial_zookeeper_restore(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("klamm.controller.controller_election.ELECTION_BACKOFF_S", 0)

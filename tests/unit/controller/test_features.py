@@ -57,7 +57,7 @@ def test_a_valid_feature_update_is_accepted(update: FeatureUpdate, levels: dict[
     assert plan_feature_updates({"f": 3}, [update], SUPPORTED, BROKERS).levels == levels
 
 
-def test_one_refused_feature_update_does_not_stop_the_others() -> None:
+def test_a_refused_feature_update_does_not_stop_other_updates_of_the_request() -> None:
     plan = plan_feature_updates({"f": 3}, [FeatureUpdate("h", 1), FeatureUpdate("f", 4)], SUPPORTED, BROKERS)
 
     assert (plan.levels, plan.accepted, list(plan.refused)) == ({"f": 4}, ["f"], ["h"])
@@ -83,7 +83,7 @@ async def ask(room: Room, *updates: FeatureUpdate, validate_only: bool = False) 
     return {feature: error for feature, (error, _) in answer.results.items()}
 
 
-async def test_an_unsupported_finalized_feature_can_be_deleted_and_none_can_be_added() -> None:
+async def test_an_unsupported_finalized_feature_can_be_deleted_but_unsupported_features_cannot_be_added() -> None:
     room = await Room.open()
     await finalize(room, '{"f":{"max_version_level":3}}')
 
@@ -104,7 +104,7 @@ async def test_controllers_with_an_old_inter_broker_protocol_refuse_feature_upda
     assert event.reply.result().error is ErrorCode.INVALID_REQUEST
 
 
-async def test_a_broker_that_does_not_support_a_finalized_feature_is_ignored() -> None:
+async def test_the_controller_ignores_a_broker_that_does_not_support_a_finalized_feature() -> None:
     room = await Room.open()
     await finalize(room, '{"f":{"max_version_level":3}}')
     await set_up_features(room.term)
@@ -163,7 +163,7 @@ async def test_failover_writes_the_feature_znode_only_if_its_content_must_change
     assert (decode_features(znode.data), znode.version) == ((*wanted, {}), version)
 
 
-async def test_an_unreadable_feature_znode_does_not_stop_a_failover() -> None:
+async def test_an_unreadable_feature_znode_does_not_stop_a_controller_failover() -> None:
     room = await Room.open()
     room.ensemble.apply([Set("/feature", b"{nonsense")])
 

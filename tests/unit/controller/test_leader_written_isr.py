@@ -126,7 +126,7 @@ async def test_replacing_a_reassignment_is_refused_if_the_leader_epoch_cannot_be
     assert (requests, assigned(room)) == ([], before)
 
 
-async def test_state_changes_of_partitions_not_being_reassigned_are_ignored() -> None:
+async def test_state_znode_changes_of_partitions_that_are_not_being_reassigned_are_ignored() -> None:
     room = await old_room()
     await room.handle(on_state_change, PartitionReassignmentIsrChange(parse_topic_partition("a-0")))
 

@@ -125,7 +125,7 @@ async def test_leader_and_isr_responses_of_old_versions_are_matched_by_topic_nam
     assert room.now("a-0") == "2 / [2,3] / 1 / 1"
 
 
-async def test_a_log_dir_event_sends_its_broker_leader_and_isr_for_all_its_replicas() -> None:
+async def test_a_log_dir_event_notification_makes_the_controller_send_all_partitions_to_that_broker() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(3, 2)]})
     parent = "/log_dir_event_notification/log_dir_event_"
     room.ensemble.apply([Create(parent, encode_log_dir_event(BrokerId(2)), sequential=True)])

@@ -47,7 +47,7 @@ def brokers_with_queues(controller: Controller) -> set[str]:
     return {r.labels[0] for r in controller.readings() if r.name.endswith("channelmanager_queuesize")}
 
 
-async def test_controller_gauges_are_correct_after_a_failover() -> None:
+async def test_controller_metrics_count_topics_partitions_and_brokers_after_a_failover() -> None:
     nodes = Nodes()
     first, second = await nodes.start(1), await nodes.start(2)
     await nodes.settle()
@@ -73,7 +73,7 @@ async def test_controller_gauges_are_correct_after_a_failover() -> None:
     await nodes.close()
 
 
-async def test_controller_gauges_are_zero_after_resignation() -> None:
+async def test_controller_metrics_are_zero_after_the_controllers_resignation() -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -91,7 +91,7 @@ async def test_controller_gauges_are_zero_after_resignation() -> None:
     await controller.stop()
 
 
-async def test_the_unclean_election_count_continues_over_terms() -> None:
+async def test_the_unclean_election_metric_continues_over_several_controller_terms() -> None:
     nodes = Nodes()
     controller = await nodes.start(1)
     await nodes.settle()
@@ -231,7 +231,7 @@ async def test_a_controller_event_without_a_metric_timer_does_not_stop_the_next_
     await nodes.close()
 
 
-def test_every_controller_state_timed_in_kafka_has_a_timer() -> None:
+def test_every_controller_state_that_kafka_times_has_a_timer_metric() -> None:
     without = set(ControllerState) - set(TIMER_OF)
     names = {f"kafka_controller_controllerstats_{name}rateandtimems" for name in TIMER_OF.values()}
 
@@ -289,7 +289,7 @@ async def test_the_end_of_a_controllers_term_leaves_no_timer_channel_or_task() -
     assert not {name for name in left if name.startswith("controller")}
 
 
-async def test_partitions_of_topics_to_be_deleted_are_neither_offline_nor_imbalanced() -> None:
+async def test_partitions_of_topics_to_be_deleted_count_neither_as_offline_nor_as_imbalanced() -> None:
     room = await Room.open(brokers=(1, 2), topics={"a": [(2,), (2, 1)], "b": [(2,)]})
     room.kill(2)
     await room.handle(on_broker_change, BrokerChange())

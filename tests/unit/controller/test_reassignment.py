@@ -1,6 +1,7 @@
 """Partitions move to other brokers: the steps in their order, overrides, cancellations, and controllers that take over.
 
-Notation as in `test_traces`. `SR a-0@1+delete -> 1` stops the replica for good; the number is the leader epoch."""
+Notation as in `test_broker_failures`. `SR a-0@1+delete -> 1` stops and deletes the replica; the number is the
+leader epoch."""
 
 import uuid
 
@@ -140,7 +141,7 @@ async def test_cancelling_a_reassignment_deletes_the_added_replicas() -> None:
     assert not room.term.context.replicas_on(BrokerId(3))
 
 
-async def test_replacing_a_reassignment_keeps_the_original_replicas_and_deletes_unneeded_ones() -> None:
+async def test_replacing_a_reassignment_keeps_the_original_replicas_and_deletes_unneeded_replicas() -> None:
     room = await room_with(1, 2, 3, brokers=tuple(range(1, 10)))
     await ask(room, a_0=[4, 5, 6])
     assert assigned(room) == "[4, 5, 6, 1, 2, 3] + [4, 5, 6] - [1, 2, 3]"
@@ -248,7 +249,7 @@ async def test_a_reassignment_request_for_a_topic_removed_in_zookeeper_is_remove
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 
-async def test_a_failed_log_dir_of_other_partitions_does_not_block_a_reassignment() -> None:
+async def test_a_failed_log_directory_of_other_partitions_does_not_block_a_reassignment() -> None:
     room = await Room.open((1, 2), topics={"a": [(1,)], "filler": [(2,)]})
     room.term.context.offline_dirs[BrokerId(2)] = {room.partition("filler-0"): None}
     leave_request(room, a_0=[2])
@@ -260,7 +261,7 @@ async def test_a_failed_log_dir_of_other_partitions_does_not_block_a_reassignmen
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 
-async def test_a_partition_without_a_state_is_reassigned_to_live_brokers_that_host_it_after_a_restart() -> None:
+async def test_a_partition_without_a_state_znode_can_be_reassigned_to_live_brokers() -> None:
     room = await Room.open((1, 2), topics={"a": [(9,)]})
     await ask(room, a_0=[1, 2])
     assert (assigned(room), room.now("a-0")) == ("[1, 2] + [] - []", "1 / [1,2] / 1 / 1")

@@ -123,7 +123,7 @@ async def test_alter_partition_reassignments_overrides_the_reassign_partitions_z
 # ---- what is under way
 
 
-async def test_list_partition_reassignments_returns_those_in_progress() -> None:
+async def test_list_partition_reassignments_returns_the_reassignments_in_progress() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,)]})
     await ask(room, a_1=[2])
     every = ListPartitionReassignments(None)
@@ -137,7 +137,7 @@ async def test_list_partition_reassignments_returns_those_in_progress() -> None:
         }
 
 
-async def test_the_journal_names_the_replicas_a_reassignment_waits_for() -> None:
+async def test_the_journal_names_the_replicas_for_which_a_reassignment_waits() -> None:
     room = await room_with(1)
     await ask(room, a_0=[2])
 
@@ -157,7 +157,7 @@ async def test_the_journal_states_why_a_reassigned_replica_leaves_the_isr() -> N
     assert removal["rejected"] == [[2, "a reassignment takes its replica away"]]
 
 
-async def test_many_reassigned_partitions_share_zookeeper_writes_and_requests() -> None:
+async def test_reassignments_of_many_partitions_share_zookeeper_writes_and_control_requests() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,)] * 300, "b": [(1,)] * 300})
     room.ensemble.multis.clear()
 
@@ -167,7 +167,7 @@ async def test_many_reassigned_partitions_share_zookeeper_writes_and_requests() 
     assert room.partition("b-299").assignment.adding == (2,)
 
 
-def test_a_reassignment_waits_only_for_its_target_replicas_to_be_in_sync() -> None:
+def test_a_reassignment_completes_when_all_target_replicas_are_in_sync() -> None:
     moving = ReplicaAssignment(ids(3, 1, 2), ids(3), ids(1))
 
     assert awaited(moving, ids(1, 2)) == (3,)

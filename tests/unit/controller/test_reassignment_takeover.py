@@ -49,7 +49,7 @@ async def test_the_next_controller_completes_a_reassignment_interrupted_after_an
 
 
 @pytest.mark.parametrize("writes", range(4))
-async def test_an_interrupted_cancellation_leaves_only_assigned_replicas_in_the_isr(writes: int) -> None:
+async def test_an_interrupted_reassignment_cancellation_leaves_only_assigned_replicas_in_the_isr(writes: int) -> None:
     room = await room_with(1, 2, brokers=(1, 2, 3, 4))
     await ask(room, a_0=[3, 4])
     await join(room, 1, 2, 3)
@@ -77,7 +77,9 @@ async def test_an_interrupted_cancellation_leaves_only_assigned_replicas_in_the_
         (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
     ],
 )
-async def test_invalid_reassignments_are_refused_and_change_nothing(target: list[int] | None, error: ErrorCode) -> None:
+async def test_invalid_reassignment_requests_are_refused_and_change_nothing(
+    target: list[int] | None, error: ErrorCode
+) -> None:
     room = await room_with()
 
     answer, requests = await ask(room, a_0=target)

@@ -65,7 +65,7 @@ async def test_leader_and_isr_sets_is_new_for_new_replicas_only() -> None:
     ]
 
 
-async def test_requests_of_one_batch_share_a_partition_state_and_the_next_batch_is_newer() -> None:
+async def test_control_requests_of_one_batch_share_a_partition_state_object() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(1, 2), p, is_new=False)
@@ -112,7 +112,7 @@ async def test_a_sent_request_batch_leaves_no_request_for_the_next_event() -> No
     assert scene.outbox.sent == []
 
 
-def test_update_metadata_lists_dead_and_failed_log_dir_replicas_as_offline() -> None:
+def test_update_metadata_lists_replicas_on_dead_brokers_and_failed_log_dirs_as_offline() -> None:
     scene = Scene(partitions=2)
     first, second = scene.partitions
     scene.context.remove_brokers(ids(2))

@@ -233,7 +233,7 @@ def led_by_another(room: Room, name: str, leader: int) -> None:
 
 
 @pytest.mark.parametrize(("partitions", "elsewhere", "moves"), [(10, 1, False), (10, 2, True), (1, 1, True)])
-async def test_auto_rebalance_elects_preferred_leaders_when_imbalance_exceeds_ten_percent(
+async def test_auto_leader_rebalance_elects_preferred_leaders_when_imbalance_exceeds_ten_percent(
     partitions: int, elsewhere: int, moves: bool
 ) -> None:
     room = await Room.open(topics={"a": [(1, 2)] * partitions})
@@ -245,7 +245,7 @@ async def test_auto_rebalance_elects_preferred_leaders_when_imbalance_exceeds_te
     assert (room.stored("a-0").leader == 1) is moves
 
 
-async def test_auto_rebalance_skips_a_preferred_replica_not_in_sync_and_journals_the_reason() -> None:
+async def test_auto_leader_rebalance_skips_a_preferred_replica_that_is_not_in_sync() -> None:
     room = await Room.open(topics={"a": [(1, 2), (3, 2)]})
     await bounce(room, 1)
     room.kill(3)
@@ -261,7 +261,7 @@ async def test_auto_rebalance_skips_a_preferred_replica_not_in_sync_and_journals
     }
 
 
-async def test_auto_rebalance_elects_preferred_leaders_during_reassignments() -> None:
+async def test_auto_leader_rebalance_elects_preferred_leaders_during_reassignments() -> None:
     """To a preferred replica that is still being added only once it has joined."""
     room = await Room.open(topics={"a": [(1, 2)], "b": [(2, 1)], "c": [(2, 1)]})
     await bounce(room, 1)
@@ -291,7 +291,7 @@ async def test_the_leader_imbalance_ratio_is_computed_per_broker() -> None:
     assert plan_rebalance(room.term.context, imbalance, percentage=24).elect == [room.partition("a-0")]
 
 
-async def test_the_next_auto_rebalance_is_scheduled_after_the_previous_ended_or_failed() -> None:
+async def test_the_next_auto_leader_rebalance_is_scheduled_after_the_previous_ended_or_failed() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     assert "rebalance" in room.term.timers
     room.term.timers.cancel("rebalance")
@@ -345,7 +345,7 @@ async def test_auto_rebalance_elects_an_in_sync_target_replica_before_the_reassi
     assert room.stored("a-0").leader == 2
 
 
-async def test_auto_rebalance_does_not_run_when_disabled() -> None:
+async def test_auto_leader_rebalance_does_not_run_when_disabled() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), auto_leader_rebalance=False))
 
     assert "rebalance" not in room.term.timers

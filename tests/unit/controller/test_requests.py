@@ -163,7 +163,7 @@ async def test_control_requests_carry_the_topic_ids_of_topics_that_have_a_topic_
     assert lisr.topic_states[0].topic_id == uuid.UUID(int=5)
 
 
-async def test_leader_and_isr_omits_partitions_of_a_topic_removed_since_it_was_queued() -> None:
+async def test_a_queued_leader_and_isr_omits_partitions_of_a_topic_removed_meanwhile() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=False)
     await scene.batch.send("c")
@@ -175,7 +175,7 @@ async def test_leader_and_isr_omits_partitions_of_a_topic_removed_since_it_was_q
 
 
 @pytest.mark.parametrize("ibp", ["2.1-IV0", "3.9"])
-async def test_update_metadata_sends_only_the_deletion_of_a_topic_removed_since_it_was_queued(ibp: str) -> None:
+async def test_a_queued_update_metadata_sends_only_the_deletion_of_a_topic_removed_meanwhile(ibp: str) -> None:
     scene = Scene(ibp, partitions=2)
     before = umr(scene, *scene.partitions)
     begin_deletion(scene.context, ["a"])

@@ -179,7 +179,7 @@ async def test_many_failures_of_a_controller_event_within_one_second_increase_it
     assert controller._retry_backoffs_s == {event().retry_key: 1 for event in retried}
 
 
-async def test_reading_the_controller_znode_is_retried_after_a_refusal(
+async def test_reading_the_controller_znode_is_retried_after_zookeeper_refused_the_read(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)

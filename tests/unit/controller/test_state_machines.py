@@ -48,7 +48,7 @@ def context_with_a_partition() -> tuple[ControllerContext, Partition]:
 
 
 @pytest.mark.parametrize(("now", "target"), list(product(PartitionState, repeat=2)))
-def test_a_partition_makes_exactly_the_state_transitions_kafka_allows(
+def test_a_partition_makes_only_the_state_transitions_that_kafka_allows(
     now: PartitionState, target: PartitionState
 ) -> None:
     context, partition = context_with_a_partition()
@@ -63,7 +63,7 @@ def test_a_partition_makes_exactly_the_state_transitions_kafka_allows(
 
 
 @pytest.mark.parametrize(("now", "target"), list(product(ReplicaState, repeat=2)))
-def test_a_replica_makes_exactly_the_state_transitions_kafka_allows(now: ReplicaState, target: ReplicaState) -> None:
+def test_a_replica_makes_only_the_state_transitions_that_kafka_allows(now: ReplicaState, target: ReplicaState) -> None:
     context, partition = context_with_a_partition()
     context.replica_states[FIVE][partition] = now
 
@@ -108,7 +108,7 @@ async def test_an_existing_replica_that_comes_online_gets_leader_and_isr_without
     assert room.channels.take() == requests
 
 
-async def test_a_new_replica_of_a_partition_that_nobody_led_is_stopped_when_it_goes_offline() -> None:
+async def test_a_new_replica_of_a_never_led_partition_gets_stop_replica_when_going_offline() -> None:
     room, partition = await room_with(ReplicaState.NEW, 2, led=False)
 
     await replicas_offline(room.term, {BrokerId(2): [partition]})
@@ -117,7 +117,7 @@ async def test_a_new_replica_of_a_partition_that_nobody_led_is_stopped_when_it_g
     assert room.channels.take() == ["UMR -> 1,2,3", "SR a-0@-1 -> 2"]
 
 
-async def test_a_leader_replica_that_goes_offline_leaves_the_isr_and_the_partition_leaderless() -> None:
+async def test_a_leader_replica_that_goes_offline_leaves_the_partition_without_leader() -> None:
     room, partition = await room_with(ReplicaState.ONLINE, 1)
 
     await replicas_offline(room.term, {BrokerId(1): [partition]})
@@ -148,7 +148,7 @@ async def test_a_replica_that_exists_does_not_make_the_transition_to_new(now: Re
     assert room.channels.take() == []
 
 
-async def test_failover_starts_replicas_online_on_live_brokers_and_offline_on_dead_ones() -> None:
+async def test_controller_failover_starts_replicas_online_only_on_live_brokers() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(9,)]})
     room.kill(2)
     await room.become_controller()
@@ -170,7 +170,7 @@ async def waiting_partition() -> tuple[Room, Partition]:
     return room, room.partition("a-0")
 
 
-async def test_a_new_partition_that_comes_online_gets_a_leader_and_its_replicas_is_new() -> None:
+async def test_replicas_of_a_new_partition_get_leader_and_isr_with_is_new() -> None:
     room, partition = await waiting_partition()
     assert partition.state is PartitionState.NEW
 

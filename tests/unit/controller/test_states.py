@@ -39,19 +39,19 @@ KAFKA_CONTROLLER_STATES = """
 """
 
 
-def test_exactly_kafkas_partition_state_transitions_are_allowed() -> None:
+def test_the_allowed_partition_state_transitions_equal_kafkas() -> None:
     moves = {f"{a}>{b}" for a, b in product(PartitionState, repeat=2) if can_move(a, b)}
 
     assert {m.replace("Partition", "") for m in moves} == set(KAFKA_MOVES.split())
 
 
-def test_exactly_kafkas_replica_state_transitions_are_allowed() -> None:
+def test_the_allowed_replica_state_transitions_equal_kafkas() -> None:
     moves = {f"{a}>{b}" for a, b in product(ReplicaState, repeat=2) if can_move_replica(a, b)}
 
     assert moves == set(KAFKA_REPLICA_MOVES.split())
 
 
-def test_partitions_make_a_state_transition_together_only_if_each_of_them_may() -> None:
+def test_a_set_of_partitions_may_make_a_state_transition_only_if_every_partition_may() -> None:
     states = (*ReplicaState, None)
     for target, *some in product(ReplicaState, states, states):
         known = [ReplicaState.NON_EXISTENT if s is None else s for s in some]

@@ -55,7 +55,7 @@ async def test_topic_deletion_removes_the_delete_topics_znode_last() -> None:
     assert set(gone[-3:-1]) == {"/brokers/topics/a", "/config/topics/a"}
 
 
-async def test_a_topic_whose_znodes_cannot_be_removed_does_not_block_other_deletions() -> None:
+async def test_a_topic_whose_znodes_cannot_be_removed_does_not_block_other_topic_deletions() -> None:
     cluster = await Deleting.open({"a": [(1,)], "b": [(1,)], "c": [(1,)]})
     await cluster.delete("a", "b")
 
@@ -94,7 +94,7 @@ async def test_deletion_requests_for_topics_that_do_not_exist_are_removed() -> N
     assert cluster.room.entries("refused")[-1].facts["topics"] == ["nobody"]
 
 
-async def test_a_topic_whose_creation_is_queued_behind_its_deletion_request_is_deleted() -> None:
+async def test_a_topic_is_deleted_even_if_its_creation_event_follows_its_deletion_request() -> None:
     cluster = await Deleting.open({})
     await cluster.room.write_topic("a", [(1, 2)])
 

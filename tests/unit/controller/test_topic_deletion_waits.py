@@ -68,7 +68,7 @@ async def test_a_broker_failure_causes_retries_only_of_that_brokers_replica_dele
     assert [r for r in requests if r.startswith("SR")] == ["SR a-0@-2+delete -> 2"]
 
 
-async def test_a_returning_brokers_replica_deletions_wait_for_those_in_progress() -> None:
+async def test_replica_deletions_on_a_returning_broker_wait_for_the_topics_deletions_in_progress() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.kill(2)
     await cluster.delete("a")
@@ -119,7 +119,7 @@ async def test_a_stop_replica_response_for_a_replica_not_in_deletion_changes_not
     assert cluster.room.term.context.topics_ineligible_for_deletion == {}
 
 
-async def test_failover_restores_topics_to_delete_and_those_ineligible_for_deletion() -> None:
+async def test_controller_failover_restores_topics_to_delete_and_topics_ineligible_for_deletion() -> None:
     cluster = await Deleting.open({"foo": [(1, 2)], "bar": [(1, 2)], "baz": [(1, 2)], "more": [(1, 2)]})
     for name in ("bar", "baz"):
         moving = encode_topic(
@@ -153,7 +153,7 @@ async def test_topic_deletion_waits_until_the_topics_reassignment_has_ended() ->
     assert "SR a-0@-2+delete -> 2,3" in cluster.room.channels.take()
 
 
-async def test_brokers_keep_the_metadata_of_a_topic_whose_deletion_waits_for_its_reassignment() -> None:
+async def test_brokers_keep_the_metadata_of_a_topic_whose_deletion_waits_for_a_reassignment() -> None:
     """Where the leader does not know the topic id any more, the new replica cannot fetch, and both wait for ever."""
     cluster = await Deleting.open({"a": [(1,)]})
     await ask(cluster.room, a_0=[2, 3])
@@ -164,7 +164,7 @@ async def test_brokers_keep_the_metadata_of_a_topic_whose_deletion_waits_for_its
     assert [r for r in requests if r.startswith("UMR")] == ["UMR a-0=1/[1,2]/1/2 -> 1,2,3"]
 
 
-async def test_topic_deletion_continues_when_the_last_target_replica_is_in_sync() -> None:
+async def test_topic_deletion_continues_when_the_topics_reassignment_has_its_target_in_sync() -> None:
     cluster = await Deleting.open({"a": [(1,)]})
     await ask(cluster.room, a_0=[2])
     assert await cluster.delete("a") == []
@@ -176,7 +176,7 @@ async def test_topic_deletion_continues_when_the_last_target_replica_is_in_sync(
     assert "a" in cluster.room.term.context.topics_with_deletion_started
 
 
-async def test_topic_deletion_waits_for_a_broker_that_shuts_down() -> None:
+async def test_topic_deletion_waits_for_a_broker_in_controlled_shutdown() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     shutdown = ControlledShutdown(BrokerId(2), cluster.room.term.context.registered[BrokerId(2)].epoch)
     await cluster.do(on_controlled_shutdown, shutdown)

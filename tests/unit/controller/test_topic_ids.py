@@ -71,7 +71,7 @@ async def delete(room: Room) -> None:
     assert "a" not in room.term.context.topics
 
 
-async def test_each_topic_gets_a_unique_id_that_later_topics_do_not_change() -> None:
+async def test_each_created_topic_gets_its_own_topic_id() -> None:
     room = await open_room(NEW)
     await create(room, "a")
     first = topic_id(room)

@@ -48,7 +48,7 @@ def remove(room: Room, topic: str) -> None:
         room.ensemble.apply([Delete(path)])
 
 
-def test_new_and_deleted_topics_are_reported_sorted_by_name() -> None:
+def test_comparing_topic_lists_returns_new_and_deleted_topics_sorted_by_name() -> None:
     assert diff_topics({}, ["b", "a"]) == (("a", "b"), ())
 
 
@@ -67,7 +67,7 @@ async def test_a_new_topic_with_only_dead_replicas_gets_no_state_znode() -> None
     assert "LISR a-0=3/[3]/0/0+new -> 3" in requests
 
 
-async def test_added_partitions_come_online_and_changed_replica_lists_are_ignored() -> None:
+async def test_a_changed_topic_znode_adds_partitions_but_does_not_change_existing_replica_lists() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     grow(room, "a", {0: (3, 2), 1: (2, 3)})
 
@@ -108,7 +108,7 @@ async def test_a_topic_recreated_without_a_topic_id_has_no_state_of_the_deleted_
 
 
 @pytest.mark.parametrize("is_queued", [True, False])
-async def test_a_deletion_request_for_a_deleted_topic_also_deletes_its_recreation(is_queued: bool) -> None:
+async def test_a_topic_recreated_while_its_deletion_is_requested_is_deleted_too(is_queued: bool) -> None:
     room = await Room.open(brokers=(1, 2), topics={"a": [(1, 2)]})
     if is_queued:
         room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
@@ -140,7 +140,7 @@ async def test_a_removed_topic_leaves_the_controllers_memory_and_can_be_created_
     assert room.now("a-0") == "2 / [2,3] / 0 / 0"
 
 
-async def test_an_existing_state_znode_of_a_new_partition_is_adopted() -> None:
+async def test_a_new_partition_with_an_existing_state_znode_takes_leader_and_isr_from_that_znode() -> None:
     room = await Room.open()
     await room.write_topic("a", [(1, 2)])
     found = LeaderAndIsr(BrokerId(2), 7, ids(2), 1)
@@ -165,7 +165,7 @@ async def test_a_partition_state_created_although_zookeepers_reply_was_lost_is_a
     assert "LISR a-0=1/[1,2]/0/0+new -> 1,2" in requests
 
 
-async def test_an_election_whose_zookeeper_reply_was_lost_is_not_repeated() -> None:
+async def test_a_leader_election_whose_zookeeper_reply_was_lost_is_not_repeated() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.kill(1)
     lose_first_answer(room, Set)
@@ -233,7 +233,7 @@ async def lost_isr(room: Room) -> None:
     assert room.now("a-0") == "-1 / [1] / 1 / 2"
 
 
-async def test_enabling_unclean_elections_for_a_topic_retries_its_partitions() -> None:
+async def test_enabling_unclean_elections_for_a_topic_elects_leaders_of_its_offline_partitions() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(1, 2)]})
     await lost_isr(room)
     path = znodes.topic_config_path("a")
@@ -303,7 +303,7 @@ async def test_an_unreadable_topic_znode_is_journalled_once_per_change() -> None
 # ---- leaders of an old protocol version
 
 
-async def test_an_isr_change_notification_is_read_and_sent_to_brokers() -> None:
+async def test_an_isr_change_notification_makes_the_controller_send_the_new_isr_to_brokers() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
     parent = "/isr_change_notification/isr_change_"

@@ -27,7 +27,7 @@ async def take_over(room: Room) -> list[str]:
     return room.channels.take()
 
 
-async def test_leader_that_restarted_without_a_controller_is_replaced_before_it_leads_again() -> None:
+async def test_a_failover_replaces_a_leader_whose_broker_restarted_while_no_controller_was_active() -> None:
     """It may have lost records in a power loss that the others have."""
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     await restart(room, 1)
@@ -39,7 +39,7 @@ async def test_leader_that_restarted_without_a_controller_is_replaced_before_it_
     assert not [r for r in requests if "a-0=1/" in r], "nobody hears of the old leader"
 
 
-async def test_follower_that_restarted_without_a_controller_leaves_the_isr() -> None:
+async def test_a_failover_removes_a_follower_that_restarted_while_no_controller_was_active_from_isr() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     await restart(room, 2)
 
@@ -48,7 +48,7 @@ async def test_follower_that_restarted_without_a_controller_leaves_the_isr() -> 
     assert room.now("a-0") == "1 / [1,3] / 1 / 1"
 
 
-async def test_leader_epoch_rises_and_the_isr_stays_where_every_live_member_restarted() -> None:
+async def test_a_failover_keeps_the_isr_and_increments_the_leader_epoch_if_all_members_restarted() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(2, 3)]})
     await restart(room, 1, 2, 3)
 
@@ -58,7 +58,7 @@ async def test_leader_epoch_rises_and_the_isr_stays_where_every_live_member_rest
     assert room.now("b-0") == "2 / [2,3] / 2 / 2"
 
 
-async def test_restarted_member_stays_in_the_isr_where_the_others_are_dead() -> None:
+async def test_a_failover_keeps_a_restarted_isr_member_if_all_other_members_are_dead() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     await restart(room, 2)
     room.kill(1)
@@ -68,7 +68,7 @@ async def test_restarted_member_stays_in_the_isr_where_the_others_are_dead() -> 
     assert room.now("a-0") == "2 / [2] / 2 / 2"
 
 
-async def test_state_written_after_the_restart_stays_as_it_is() -> None:
+async def test_a_failover_keeps_a_partition_state_written_after_its_brokers_restarted() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     await restart(room, 1, 2)
     room.write_state("a-0", LeaderAndIsr(B1, 7, (B1, B2), 1))
@@ -78,7 +78,7 @@ async def test_state_written_after_the_restart_stays_as_it_is() -> None:
     assert room.now("a-0") == "1 / [1,2] / 7 / 1"
 
 
-async def test_partition_with_one_replica_keeps_its_leader_epoch_when_its_broker_restarts() -> None:
+async def test_a_single_replica_partition_keeps_its_leader_epoch_if_its_broker_restarted_before_failover() -> None:
     room = await Room.open(topics={"a": [(3,)]})
     await restart(room, 3)
 
@@ -87,7 +87,7 @@ async def test_partition_with_one_replica_keeps_its_leader_epoch_when_its_broker
     assert room.now("a-0") == "3 / [3] / 0 / 0"
 
 
-async def test_partition_of_a_topic_to_be_deleted_gets_no_new_leader() -> None:
+async def test_a_restarted_leader_of_a_topic_to_be_deleted_is_not_replaced_at_failover() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     await restart(room, 1)
     room.ensemble.apply([Create(f"{znodes.DELETE_TOPICS}/a")])
@@ -98,7 +98,7 @@ async def test_partition_of_a_topic_to_be_deleted_gets_no_new_leader() -> None:
     assert not [r for r in requests if r.startswith("LISR")]
 
 
-async def test_unnoticed_restarts_change_nothing_where_the_config_says_so() -> None:
+async def test_a_failover_ignores_broker_restarts_without_controller_if_configured_to() -> None:
     settings = ControllerSettings(B1, replaces_restarted_replicas=False)
     room = await Room.open(topics={"a": [(1, 2, 3)]}, settings=settings)
     await restart(room, 1)
@@ -109,7 +109,9 @@ async def test_unnoticed_restarts_change_nothing_where_the_config_says_so() -> N
 
 
 @pytest.mark.parametrize("restarted", [(1,), (1, 2)])
-async def test_journal_says_who_restarted_while_there_was_no_controller(restarted: tuple[int, ...]) -> None:
+async def test_the_journal_names_brokers_that_restarted_while_no_controller_was_active(
+    restarted: tuple[int, ...],
+) -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     await restart(room, *restarted)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 from tests.support.controller_room import ListSink
+from tests.support.waiting import settle
 
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.coordinator import GroupCoordinator
@@ -198,12 +199,6 @@ def make_room(loop: SimulatedLoop, log: MemoryOffsetsLog, settings: GroupSetting
     coordinator = GroupCoordinator(world, settings, log, CountedSlices(), journal)
     coordinator.start(1)
     return Room(loop, log, coordinator, settings, sink, journal)
-
-
-async def settle() -> None:
-    """Let everything run that needs no time."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 Body = Callable[[Room], Awaitable[None]]

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.unit.coordinator.groups_room import GROUP, P0, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import GROUP, P0, Room, play
 
 from klamm.coordinator.handlers.admin import DescribedGroup, DescribedMember, ListedGroup
 from klamm.coordinator.states import GroupState

@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from tests.unit.coordinator.groups_room import P0, P1, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import P0, P1, Room, play
 from tests.unit.coordinator.test_loading import offset_records, take_over, write_transactional
 from tests.unit.coordinator.test_offsets import SUBSCRIBED
 
@@ -42,7 +43,7 @@ def test_offsets_of_a_group_with_members_do_not_expire() -> None:
     play(body, **SHORT)
 
 
-def test_offsets_of_an_empty_group_expire_after_it_became_empty() -> None:
+def test_offsets_of_an_empty_group_expire_after_the_time_since_the_group_became_empty() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable(protocols=SUBSCRIBED)
         await room.commit({P0: 5}, member_id=member.member_id, generation=1)
@@ -125,7 +126,7 @@ def test_a_groups_first_unfinished_offset_commit_is_dropped_when_its_partition_i
     play(body)
 
 
-def test_an_offsets_expiry_keeps_the_pending_offset_of_an_open_transaction() -> None:
+def test_expiry_of_a_committed_offset_keeps_the_pending_offset_of_an_open_transaction() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         await write_transactional(room, offset_records(6))

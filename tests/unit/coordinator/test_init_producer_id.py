@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.coordinator.groups_room import settle
+from tests.support.waiting import settle
 from tests.unit.coordinator.transactions_room import ID, P0, Room, play
 
 from klamm.coordinator.requests import ProducerIdAndEpoch

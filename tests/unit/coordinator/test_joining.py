@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.coordinator.groups_room import RANGE, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import RANGE, Room, play
 
 from klamm.coordinator.requests import JoinedMember
 from klamm.coordinator.states import COMPLETING_REBALANCE, DEAD, PREPARING_REBALANCE, STABLE
@@ -111,7 +112,7 @@ def test_a_rebalance_completes_when_an_unused_member_id_expires() -> None:
     play(body)
 
 
-def test_only_the_leaders_join_response_lists_the_members() -> None:
+def test_only_the_group_leaders_join_group_response_lists_the_members() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(client_id=name) for name in "ab"]
         await asyncio.sleep(6.5)
@@ -228,7 +229,7 @@ def test_join_group_beyond_the_maximum_group_size_is_refused() -> None:
     play(body, group_max_size=2)
 
 
-def test_members_of_a_full_group_can_join_again() -> None:
+def test_existing_members_of_a_full_group_can_rejoin() -> None:
     async def body(room: Room) -> None:
         results = await room.stable(2)
         joins = [room.join(r.member_id) for r in results]

@@ -4,7 +4,8 @@ import asyncio
 from unittest.mock import patch
 
 import pytest
-from tests.unit.coordinator.groups_room import GROUP, P0, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import GROUP, P0, Room, play
 
 from klamm.coordinator import offsets_topic
 from klamm.coordinator.requests import LeavingMember

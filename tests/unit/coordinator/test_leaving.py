@@ -2,7 +2,8 @@
 
 import asyncio
 
-from tests.unit.coordinator.groups_room import GROUP, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import GROUP, Room, play
 
 from klamm.coordinator.handlers.leaving import LeaveResult
 from klamm.coordinator.requests import LeavingMember

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play
 from tests.unit.coordinator.test_offsets import SUBSCRIBED
 
 from klamm.coordinator.committed_offsets import Offset

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.unit.coordinator.groups_room import Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import Room, play
 
 from klamm.coordinator.requests import LeavingMember
 from klamm.coordinator.states import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE

@@ -26,7 +26,7 @@ from klamm.wire.messages import ConsumerProtocolSubscription, OwnedPartitions
 P3 = TopicPartition("t", 3)
 
 
-def test_offset_and_group_keys_are_encoded_as_in_kafka() -> None:
+def test_keys_of_consumer_offsets_records_are_encoded_as_in_kafka() -> None:
     assert offset_key("g", P3) == bytes.fromhex("0001 0001 67 0001 74 00000003")
     assert group_key("g") == bytes.fromhex("0002 0001 67")
     assert read_key(offset_key("g", P3)) == OffsetKey("g", P3)

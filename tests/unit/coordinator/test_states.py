@@ -11,7 +11,7 @@ KAFKA_MOVES = """
 """
 
 
-def test_exactly_kafkas_group_state_transitions_are_allowed() -> None:
+def test_the_allowed_group_state_transitions_equal_kafkas() -> None:
     moves = {f"{a}>{b}" for a, b in product(GroupState, repeat=2) if can_move(a, b)}
 
     assert moves == set(KAFKA_MOVES.split())

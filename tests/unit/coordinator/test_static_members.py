@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.unit.coordinator.groups_room import RANGE, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import RANGE, Room, play
 
 from klamm.coordinator.requests import JoinResult, LeavingMember
 from klamm.coordinator.states import PREPARING_REBALANCE, STABLE
@@ -202,7 +203,7 @@ def test_a_rebalance_keeps_waiting_while_no_static_member_rejoins() -> None:
     play(body)
 
 
-def test_a_static_leader_that_does_not_rejoin_stays_a_member_but_loses_the_lead() -> None:
+def test_a_static_group_leader_that_does_not_rejoin_stays_a_member_but_not_leader() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(instance_id=f"i{n}", session_timeout_ms=60_000, rebalance_timeout_ms=20_000) for n in (0, 1)]
         await asyncio.sleep(6.5)

@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.coordinator.groups_room import GROUP, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import GROUP, Room, play
 
 from klamm.coordinator.requests import NO_GENERATION, JoinResult
 from klamm.coordinator.states import DEAD, PREPARING_REBALANCE, STABLE
@@ -218,7 +219,7 @@ def test_a_member_without_heartbeats_is_removed_while_a_member_with_heartbeats_s
     play(body)
 
 
-def test_offset_commits_extend_the_members_session() -> None:
+def test_an_offset_commit_extends_the_members_session() -> None:
     async def body(room: Room) -> None:
         [member] = await room.stable()
         for _ in range(5):

@@ -29,12 +29,12 @@ PRODUCER = "000000000000000700020000ea60"
 TIMES = "00000000000007d000000000000003e8"
 
 
-def test_transaction_key_is_version_0_and_the_transactional_id() -> None:
+def test_the_key_of_a_transaction_state_record_is_version_0_and_the_transactional_id() -> None:
     assert transaction_key("copy").hex() == "0000" + "0004" + b"copy".hex()
     assert read_key(transaction_key("copy")) == "copy"
 
 
-def test_transaction_value_has_version_0_with_the_partitions_by_topic() -> None:
+def test_the_value_of_a_transaction_state_record_has_version_0_and_partitions_by_topic() -> None:
     partitions = "000000020001610000000100000003000162000000020000000000000001"
     assert transaction_value(TRANSITION).hex() == "0000" + PRODUCER + "01" + partitions + TIMES
 
@@ -68,7 +68,7 @@ def test_a_transaction_value_of_the_flexible_version_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\2" + b"\0" * 40, b"\0\0" + b"\0" * 5])
-def test_a_malformed_transaction_value_is_refused(value: bytes) -> None:
+def test_a_malformed_value_of_a_transaction_state_record_is_refused(value: bytes) -> None:
     with pytest.raises(UnknownRecord):
         read_value("copy", value)
 

@@ -14,7 +14,7 @@ KAFKA_MOVES = """
 KAFKA_IDS = "Empty Ongoing PrepareCommit PrepareAbort CompleteCommit CompleteAbort Dead PrepareEpochFence"
 
 
-def test_exactly_kafkas_transaction_state_transitions_are_allowed() -> None:
+def test_the_allowed_transaction_state_transitions_equal_kafkas() -> None:
     moves = {f"{a}>{b}" for a, b in product(TransactionState, repeat=2) if can_move(a, b)}
 
     assert moves == set(KAFKA_MOVES.split())

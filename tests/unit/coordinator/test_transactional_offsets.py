@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play
 
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.handlers.offsets import CommitRequest, Errors, TransactionalCommitRequest

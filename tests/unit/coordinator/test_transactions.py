@@ -4,7 +4,7 @@ TransactionMarkerRequestCompletionHandlerTest (3.9)."""
 import asyncio
 
 import pytest
-from tests.unit.coordinator.groups_room import settle
+from tests.support.waiting import settle
 from tests.unit.coordinator.transactions_room import ID, P0, P1, P2, Room, play
 
 from klamm.coordinator.requests import ProducerIdAndEpoch

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.support.controller_room import ListSink
-from tests.unit.coordinator.groups_room import MemoryOffsetsLog, settle
+from tests.support.waiting import settle
+from tests.unit.coordinator.groups_room import MemoryOffsetsLog
 
 from klamm.client.errors import ConnectionLost
 from klamm.coordinator.decision_journal import FLUSH_DELAY_S, DecisionJournal

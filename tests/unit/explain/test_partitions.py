@@ -15,7 +15,7 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.telemetry.journal_reader import Entry
 
 
-def test_explain_partition_prints_state_cause_findings_and_remedies() -> None:
+def test_explain_partition_prints_state_cause_audit_findings_and_remedies() -> None:
     scene = Scene()
     scene.broker_died()
 
@@ -50,7 +50,7 @@ def test_explain_prints_the_state_of_a_partition_without_replicas() -> None:
     )
 
 
-def test_explain_takes_the_state_from_the_journal_without_zookeeper() -> None:
+def test_explain_takes_the_partition_state_from_the_journal_if_zookeeper_is_unreachable() -> None:
     scene = Scene()
     scene.broker_died()
 

@@ -10,7 +10,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
-def test_explain_partition_prints_since_when_the_isr_is_as_now() -> None:
+def test_explain_partition_prints_when_the_current_isr_was_set() -> None:
     scene = Scene()
     scene.broker_died()
     cause = scene.journal.event("AlterPartitionReceived", waited_ms=0.1, version=3)

@@ -1,6 +1,7 @@
 """One damaged file in a log directory: what is damaged, how, and what must hold after the next start.
 
-A case is a number: the same number is the same damage. `pytest tests/unit/log/test_damage.py --damage-cases 10000`.
+A case is a number: the same number is the same damage.
+`pytest tests/unit/log/test_damaged_files.py --damage-cases 10000`.
 """
 
 import random

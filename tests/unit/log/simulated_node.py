@@ -1,6 +1,7 @@
 """The logs of one node on the simulated disk, over restarts, power loss and damaged files."""
 
 from collections.abc import Callable, Coroutine, Mapping
+from itertools import count
 from typing import Any, TypeVar
 
 from tests.unit.log.support import ManualClock
@@ -14,6 +15,22 @@ from klamm.sim.loop import SimulatedLoop
 
 T = TypeVar("T")
 DIRECTORY = "/logs"
+
+
+class Killed(BaseException):
+    """The process ends in this file operation."""
+
+
+def kill_at(operation: int) -> Callable[[str, str], int | None]:
+    """A fault of the disk: this file operation (counted from 1) and all later ones raise Killed."""
+    operations = count(1)
+
+    def kill(call: str, path: str) -> int | None:
+        if next(operations) >= operation:
+            raise Killed
+        return None
+
+    return kill
 
 
 class SimulatedNode:

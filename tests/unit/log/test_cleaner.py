@@ -6,7 +6,7 @@ import errno
 import pytest
 from structlog.testing import capture_logs
 from tests.unit.log.compaction import COMPACTED, Workload, cleaner, committed, compacted_log, last_values
-from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
+from tests.unit.log.simulated_node import DIRECTORY, Killed, SimulatedNode, kill_at
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
@@ -20,10 +20,6 @@ from klamm.runtime.workers import InlineWorkers
 from klamm.runtime.world import World
 
 OVERRIDES = {"orders": COMPACTED}
-
-
-class Killed(BaseException):
-    """The process ends in this file operation."""
 
 
 class CleanerNode(SimulatedNode):
@@ -118,14 +114,6 @@ def test_a_crash_at_any_file_operation_of_log_compaction_loses_no_value(seed: in
 
 def _run_until_killed(node: CleanerNode, workload: Workload, operation: int) -> bool:
     """Kill the process at this file operation of the cleaning; False where there are fewer."""
-    count = 0
-
-    def kill(call: str, path: str) -> int | None:
-        nonlocal count
-        count += 1
-        if count >= operation:
-            raise Killed
-        return None
 
     async def main(logs: LogManager) -> None:
         log = compacted_log(logs)
@@ -135,7 +123,7 @@ def _run_until_killed(node: CleanerNode, workload: Workload, operation: int) -> 
         await logs.write_high_watermarks()
         await logs.write_recovery_points()
         node.disk.sync_filesystem("/")
-        node.disk.fault = kill
+        node.disk.fault = kill_at(operation)
         await node.clean(logs)
         node.disk.fault = lambda call, path: None
 
@@ -320,7 +308,7 @@ def test_a_truncation_during_the_swap_of_compacted_segments_removes_their_files(
     node.run(main)
 
 
-def test_readers_continue_with_their_segments_after_compaction_replaced_these() -> None:
+def test_readers_of_a_log_keep_their_old_segments_after_compaction_replaced_them() -> None:
     node, workload = CleanerNode(5), Workload(5)
 
     async def main(logs: LogManager) -> None:

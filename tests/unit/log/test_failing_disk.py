@@ -141,7 +141,7 @@ async def test_a_log_directory_that_fails_at_startup_is_offline(frail: World, di
 
 
 @pytest.mark.parametrize("what", ["segment", "log"])
-async def test_failed_removal_of_deleted_files_takes_the_directory_offline(
+async def test_a_failed_removal_of_deleted_files_takes_the_log_directory_offline(
     frail: World, disk: FaultyDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     failures: asyncio.Queue[DirectoryFailure] = asyncio.Queue()
@@ -169,7 +169,7 @@ async def test_failed_removal_of_deleted_files_takes_the_directory_offline(
     await logs.close()
 
 
-async def test_log_that_may_lie_in_a_directory_that_failed_at_startup_is_not_reported_as_deleted(
+async def test_deleting_a_log_that_may_be_in_an_offline_log_directory_fails(
     frail: World, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     bad = f"{tmp_path}/bad"

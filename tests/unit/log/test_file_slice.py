@@ -145,7 +145,7 @@ async def test_a_truncation_while_a_thread_reads_a_file_slice_raises_slice_lost(
     assert disk is log._world.disk
 
 
-def test_a_truncation_after_the_slices_file_was_closed_raises_slice_lost(orders: Partition) -> None:
+def test_reading_a_file_slice_of_a_closed_file_truncated_meanwhile_raises_slice_lost(orders: Partition) -> None:
     log = filled(orders)
     found = slice_of(log)
     log.segments.active._files.close()

@@ -215,7 +215,7 @@ def refusal_of(log: Log, *content: NewRecord, codec: Codec = Codec.NONE) -> Appe
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_records_without_key_in_a_compacted_topic_get_invalid_record(orders: Partition, codec: Codec) -> None:
+def test_records_without_key_produced_to_a_compacted_topic_get_invalid_record(orders: Partition, codec: Codec) -> None:
     log = orders.open(cleanup_policy="compact")
     log.append_as_leader(build_batch(TWO, codec), 0)
 
@@ -245,7 +245,7 @@ def test_an_invalid_timestamp_error_lists_every_invalid_record_of_the_batch(orde
     assert [error.batch_index for error in refused.record_errors] == [0, 1]
 
 
-def test_malformed_records_in_a_compacted_topic_get_invalid_record(orders: Partition) -> None:
+def test_malformed_records_produced_to_a_compacted_topic_get_invalid_record(orders: Partition) -> None:
     log = orders.open(cleanup_policy="compact")
     plain = build_batch(TWO)
     content = sealed_batch(header_at(plain), plain[61:] + b"x")
@@ -311,7 +311,9 @@ def test_a_batch_above_max_message_bytes_after_recompression_gets_message_too_la
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_log_append_time_replaces_the_timestamps_of_all_records(orders: Partition, codec: Codec) -> None:
+def test_a_leader_append_with_log_append_time_replaces_the_timestamps_of_all_records(
+    orders: Partition, codec: Codec
+) -> None:
     log = orders.open(message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=1)
 
     info = log.append_as_leader(build_batch([NewRecord(b"a", None, 5), NewRecord(b"b", None, 6)], codec), 0)

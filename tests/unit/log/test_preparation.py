@@ -156,7 +156,7 @@ def test_a_compressed_batch_with_offset_gaps_gets_invalid_record(codec: Codec) -
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_recompressed_records_get_consecutive_offset_deltas(codec: Codec) -> None:
+def test_records_of_a_recompressed_batch_get_consecutive_offset_deltas(codec: Codec) -> None:
     result = prepared(with_deltas(codec, [0, 500, 7]), compression_type="gzip")
 
     assert [(r.offset, r.value, r.headers) for r in read(result)] == [

@@ -64,7 +64,7 @@ def test_an_unknown_producer_id_may_start_at_any_sequence(orders: Partition) -> 
     assert send(orders.open(), 17) == 0
 
 
-def test_producer_sequences_wrap_to_0_between_batches(orders: Partition) -> None:
+def test_producer_sequence_numbers_wrap_to_0_between_batches(orders: Partition) -> None:
     log = orders.open()
     send(log, MAX_SEQUENCE - 1, "a", "b")
 
@@ -73,7 +73,7 @@ def test_producer_sequences_wrap_to_0_between_batches(orders: Partition) -> None
     assert send(log, 1) == 3
 
 
-def test_producer_sequences_wrap_to_0_inside_a_batch(orders: Partition) -> None:
+def test_producer_sequence_numbers_wrap_to_0_inside_a_batch(orders: Partition) -> None:
     log = orders.open()
     send(log, MAX_SEQUENCE, "a", "b", "c")
 

@@ -155,7 +155,7 @@ def test_an_incomplete_batch_at_the_log_end_is_truncated_after_a_clean_shutdown(
     assert values_of(back) == [*written, "after"]
 
 
-def test_segments_below_the_recovery_point_are_not_recovered(orders: Partition) -> None:
+def test_log_recovery_skips_segments_below_the_recovery_point(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     log.close()
@@ -440,7 +440,7 @@ def test_a_flipped_bit_in_an_offset_index_makes_readers_skip_no_record(
 
 
 @pytest.mark.parametrize(("suffix", "size"), [(INDEX, 8), (TIME_INDEX, 12)])
-def test_a_flipped_bit_in_the_last_entry_of_an_index_does_not_stop_appends(
+def test_a_flipped_bit_in_the_last_entry_of_an_offset_index_does_not_stop_appends(
     orders: Partition, suffix: str, size: int
 ) -> None:
     log = orders.open(index_interval_bytes=1)

@@ -113,7 +113,7 @@ def test_a_segment_check_finds_the_next_batch_after_a_wrong_length_by_the_offset
     assert (damage.position, damage.end_position) == (stored.bounds[4], stored.bounds[6])
 
 
-def test_a_segment_check_reports_zero_bytes_at_the_end_as_damage_up_to_the_next_segment(stored: StoredSegment) -> None:
+def test_a_segment_check_reports_zero_bytes_at_the_segments_end_as_damage(stored: StoredSegment) -> None:
     content = stored.content[: stored.bounds[7]] + bytes(len(stored.content) - stored.bounds[7])
 
     (damage,) = stored.check(content)

@@ -55,7 +55,7 @@ def test_a_reassignment_to_the_current_target_replicas_changes_nothing(
     assert assignment.reassign_to(assignment.target) == assignment
 
 
-def test_a_reassignment_that_overrides_another_keeps_the_original_replicas() -> None:
+def test_a_reassignment_that_replaces_another_keeps_the_original_replicas() -> None:
     first = ReplicaAssignment(ids("123")).reassign_to(ids("456"))
     second = first.reassign_to(ids("789"))
     assert second == ReplicaAssignment(ids("123")).reassign_to(ids("789"))

@@ -176,7 +176,7 @@ def test_a_spreading_plan_uses_all_racks_and_balances_replicas_per_broker(
         assert max(counts) - min(counts) <= 1
 
 
-def test_a_plan_for_ten_thousand_partitions_balances_all_brokers() -> None:
+def test_a_reassignment_plan_for_ten_thousand_partitions_balances_all_brokers() -> None:
     """Ten thousand partitions: each move is found without looking at all of them."""
     brokers = [BrokerId(n) for n in range(20)]
     assignment = {at(n): tuple(brokers[(n + k) % 18] for k in range(3)) for n in range(10_000)}

@@ -1,5 +1,7 @@
 """Clusters of replica managers in simulated time."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,55 +15,39 @@ from klamm.sim.loop import SimulatedLoop
 __all__ = ["follow"]
 
 
+def play_on(make: Callable[..., Awaitable[ReplicaCluster]]) -> Run:
+    """Runs each scenario on a cluster that `make` makes from the settings."""
+
+    def play(scenario: Scenario, **settings: Any) -> None:
+        async def main() -> None:
+            cluster = await make(**settings)
+            try:
+                await scenario(cluster)
+            finally:
+                await cluster.close()
+
+        SimulatedLoop().run(main())
+
+    return play
+
+
+async def in_memory(**settings: Any) -> ReplicaCluster:
+    return ReplicaCluster(**settings)
+
+
 @pytest.fixture
 def run() -> Run:
     """`run(scenario, **settings)`: plays a scenario on a fresh cluster, in simulated time, and closes the cluster."""
-
-    def play(scenario: Scenario, **settings: Any) -> None:
-        async def main() -> None:
-            cluster = ReplicaCluster(**settings)
-            try:
-                await scenario(cluster)
-            finally:
-                await cluster.close()
-
-        SimulatedLoop().run(main())
-
-    return play
-
-
-@pytest.fixture(params=["in memory", "on disk"])
-def run_on(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Like `run`, once over logs in memory and once over real ones."""
-
-    def play(scenario: Scenario, **settings: Any) -> None:
-        async def main() -> None:
-            if request.param == "on disk":
-                cluster = await ReplicaCluster.on_disk(str(tmp_path), **settings)
-            else:
-                cluster = ReplicaCluster(**settings)
-            try:
-                await scenario(cluster)
-            finally:
-                await cluster.close()
-
-        SimulatedLoop().run(main())
-
-    return play
+    return play_on(in_memory)
 
 
 @pytest.fixture
 def run_on_disk(tmp_path: Path) -> Run:
     """Like `run`, over real logs."""
+    return play_on(partial(ReplicaCluster.on_disk, str(tmp_path)))
 
-    def play(scenario: Scenario, **settings: Any) -> None:
-        async def main() -> None:
-            cluster = await ReplicaCluster.on_disk(str(tmp_path), **settings)
-            try:
-                await scenario(cluster)
-            finally:
-                await cluster.close()
 
-        SimulatedLoop().run(main())
-
-    return play
+@pytest.fixture(params=["in memory", "on disk"])
+def run_on(request: pytest.FixtureRequest, run: Run, run_on_disk: Run) -> Run:
+    """Like `run`, once over logs in memory and once over real ones."""
+    return run_on_disk if request.param == "on disk" else run

@@ -188,7 +188,7 @@ def test_a_partition_whose_truncation_fails_is_not_fetched(run: Run, monkeypatch
 # ---- many fetchers
 
 
-def test_partitions_are_assigned_to_fetchers_with_kafkas_hash() -> None:
+def test_partitions_are_distributed_over_fetchers_with_kafkas_hash() -> None:
     assert fetcher_id(TopicPartition("orders", 3), 1) == 0
     # 31 x hash("orders") + partition in 32 bits; "orders".hashCode() is -1008770331 in Java
     assert [fetcher_id(TopicPartition("orders", p), 4) for p in range(4)] == [

@@ -266,7 +266,7 @@ def test_adding_replicas_of_a_reassigning_partition_do_not_count_as_under_replic
     run(scenario)
 
 
-def test_high_watermark_checkpoints_start_with_the_first_leader_and_isr(run: Run) -> None:
+def test_high_watermark_checkpoints_are_written_only_after_the_first_leader_and_isr(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await asyncio.sleep(6)
         assert cluster.logs[1].checkpoints == []

@@ -180,7 +180,7 @@ def test_a_waiting_delete_records_is_answered_when_the_leader_loses_leadership(r
     run(scenario)
 
 
-def test_delete_records_beyond_the_limit_of_waiting_requests_times_out_at_once(run: Run) -> None:
+def test_delete_records_above_the_limit_of_waiting_requests_gets_request_timed_out_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         cluster.cut.add((1, 3))

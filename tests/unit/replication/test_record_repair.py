@@ -14,10 +14,13 @@ from tests.unit.replication.fetching import at, one
 from tests.unit.replication.runs import Run
 
 from klamm.log.log import Log
+from klamm.log.repair.checking import DamagedRange
 from klamm.log.repair.scrubber import LogScrubber
+from klamm.log.segment import Segment
 from klamm.log.settings import ScrubberSettings
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.replication import record_repair
 from klamm.replication.record_repair import RecordRepair
 from klamm.wire.records import batches
 
@@ -100,6 +103,33 @@ def test_damaged_records_of_leader_and_follower_are_repaired_from_another_in_syn
         source = 2 if damaged == 1 else 1
         assert [(line["offsets"], line["source"]) for line in mended] == [("1 to 1", source), ("5 to 5", source)]
         assert cluster.isr(1) == (1, 2, 3)
+
+    run_on_disk(scenario)
+
+
+def test_repair_of_a_log_ends_at_an_offset_to_which_the_log_is_truncated_meanwhile(
+    run_on_disk: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        first, second, _ = log_of(cluster, 2).segments
+        first.damaged = (DamagedRange(0, 1, 0, 1, "a bit flipped"),)
+        second.damaged = (DamagedRange(1_000, 1_001, 7, 8, "a bit flipped"),)
+        begun: list[int] = []
+
+        async def truncate(_world: object, _workers: object, log: Log, segment: Segment, _fetch: object) -> None:
+            begun.append(segment.base_offset)
+            log.truncate_to(5)
+            segment.damaged = ()
+
+        monkeypatch.setattr(record_repair, "mend_segment", truncate)
+        with capture_logs() as lines:
+            async with mending(cluster, 2, is_scrubbing=False) as repair:
+                repair.on_damage(log_of(cluster, 2))
+                await asyncio.sleep(20)
+
+        assert begun == [0]
+        assert not [line for line in lines if line["event"].startswith("unexpected error")]
 
     run_on_disk(scenario)
 

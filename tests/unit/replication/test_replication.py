@@ -253,7 +253,7 @@ def test_the_leaders_log_start_offset_may_reach_the_high_watermark(run_on: Run) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_elections_and_partitioned_networks_lose_no_acknowledged_record(run: Run, seed: int) -> None:
+def test_random_elections_and_network_partitions_lose_no_acknowledged_record(run: Run, seed: int) -> None:
     """Clean elections only: the next leader comes from the ISR the controller knows."""
 
     async def scenario(cluster: ReplicaCluster) -> None:

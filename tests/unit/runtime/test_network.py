@@ -10,7 +10,7 @@ from klamm.runtime.network import RealNetwork, SocketBuffers
 
 
 @pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_accepted_sockets_have_the_configured_buffer_sizes(factory) -> None:  # type: ignore[no-untyped-def]
+def test_accepted_tcp_sockets_have_the_configured_buffer_sizes(factory) -> None:  # type: ignore[no-untyped-def]
     async def scenario() -> None:
         accepted: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
 

@@ -60,7 +60,7 @@ def test_a_failed_atomic_file_write_leaves_no_temporary_file(tmp_path: Path) -> 
     assert disk.list_directory(str(tmp_path)) == ["checkpoint"]
 
 
-def test_an_older_version_of_a_file_never_replaces_a_newer_one(tmp_path: Path) -> None:
+def test_an_older_version_of_a_small_file_never_replaces_a_newer_version_on_disk(tmp_path: Path) -> None:
     disk = RealDisk()
     file = SmallFile(f"{tmp_path}/checkpoint")
     earlier, later = _changed(file, b"earlier"), _changed(file, b"later")

@@ -112,7 +112,7 @@ async def test_cutting_items_into_pieces_keeps_their_order_and_the_given_piece_s
     assert not contents
 
 
-async def test_slices_counted_by_items_end_after_that_number_regardless_of_time() -> None:
+async def test_time_slices_counted_by_items_end_after_a_number_of_items() -> None:
     slices, passed = CountedSlices(10), list[int]()
     loop = asyncio.get_running_loop()
 
@@ -125,7 +125,7 @@ async def test_slices_counted_by_items_end_after_that_number_regardless_of_time(
     assert [await gives_back(items) for items in (4, 6, 1, 9, 1)] == [False, False, True, False, True]
 
 
-async def test_the_item_count_of_a_slice_restarts_in_each_pass_of_the_event_loop() -> None:
+async def test_the_item_count_of_a_time_slice_restarts_in_each_event_loop_iteration() -> None:
     slices, passed = CountedSlices(10), list[str]()
     for _ in range(3):
         await slices.checkpoint(6)
@@ -171,7 +171,7 @@ async def test_objects_created_by_long_work_are_hidden_from_garbage_collection_u
 
 
 @pytest.mark.usefixtures("collector")
-async def test_objects_replaced_by_long_work_are_hidden_from_garbage_collection() -> None:
+async def test_objects_that_long_work_replaces_are_hidden_from_garbage_collection() -> None:
     work, kept = LongWork(lambda: 0.0), [[n] for n in range(2 * YOUNG_OBJECTS)]
     for _ in range(LONG_WORK_SLICES):
         work.on_slice_end()

@@ -15,6 +15,7 @@ from klamm.sim.cluster_tier.invariants.clients import committed_offsets_are_kept
 from klamm.sim.cluster_tier.invariants.logs import (
     acknowledged_records_are_on_min_isr_disks,
     recovery_points_are_on_the_device,
+    retention_keeps_what_is_not_replicated,
 )
 from klamm.sim.cluster_tier.invariants.rest import (
     FinalRead,
@@ -25,7 +26,17 @@ from klamm.sim.cluster_tier.invariants.rest import (
     only_assigned_replicas_have_logs,
 )
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
-from klamm.sim.cluster_tier.trace import Acknowledged, CommitEnded, CommittedOffsetRead, Polled, PowerLost, Send
+from klamm.sim.cluster_tier.trace import (
+    Acknowledged,
+    CommitEnded,
+    CommittedOffsetRead,
+    DiskEvent,
+    Expired,
+    Polled,
+    PowerLost,
+    Send,
+)
+from klamm.sim.cluster_tier.watch import DiskWatch
 from klamm.sim.disk import SimulatedDisk
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import TopicZnode
@@ -49,7 +60,7 @@ def test_the_simulations_log_check_reads_records_before_a_damaged_batch() -> Non
         records_from(second, 1)
 
 
-def test_a_power_loss_that_restores_a_replaced_batch_counts_the_new_batch_as_lost() -> None:
+def test_the_simulation_counts_a_batch_as_lost_if_power_loss_restores_the_batch_before() -> None:
     """The log may end where it did, or later: the records of the newer leader epoch are gone all the same."""
     history = TierHistory(History(), {})
 
@@ -143,6 +154,26 @@ def test_a_log_left_by_a_reassignment_is_a_violation_unless_topics_have_no_ids()
         assert (only_assigned_replicas_have_logs(cluster) is None) is is_accepted
     del cluster.tier.zookeeper.topics.znodes["orders"]
     assert only_assigned_replicas_have_logs(cluster) is not None
+
+
+def test_retention_of_a_segment_that_an_in_sync_replica_lacks_is_a_violation() -> None:
+    cluster = Resting()
+    second = cluster.disk.open("/data1/orders-0/00000000000000000002.log", create=True)
+    second.pwrite([batch("c", base_offset=2, epoch=1)], 0)
+    other = cluster.tier.disks[2].disk
+    other.make_directories("/data1/orders-0")
+    copy = other.open("/data1/orders-0/00000000000000000000.log", create=True)
+    copy.pwrite([batch("a", epoch=0)], 0)
+    told: list[DiskEvent] = []
+    cluster.disk.observer = DiskWatch(1, cluster.tier.disks[1], told.append)
+
+    cluster.disk.remove("/data1/orders-0/00000000000000000000.log")
+
+    [event] = told
+    assert event == Expired(1, ORDERS, 2)
+    assert "replica 2, in ISR (1, 2), ends at 1" in str(retention_keeps_what_is_not_replicated(cluster.tier, event))
+    copy.pwrite([batch("b", base_offset=1, epoch=1)], len(batch("a", epoch=0)))
+    assert retention_keeps_what_is_not_replicated(cluster.tier, event) is None
 
 
 def test_a_replica_on_a_failed_disk_counts_as_holding_an_acknowledged_record() -> None:

@@ -35,7 +35,7 @@ def history_of(*assigned: Assigned) -> TierHistory:
         (4, "m2", (A,), True),
     ],
 )
-def test_a_partition_may_have_one_owner_in_a_generation(
+def test_a_partition_with_two_owners_in_one_group_generation_is_a_violation(
     generation: int, member: str, partitions: tuple[TopicPartition, ...], is_allowed: bool
 ) -> None:
     history = history_of(Assigned("g", 3, "m1", (A,), 1.0))
@@ -50,7 +50,7 @@ def test_a_partition_may_have_one_owner_in_a_generation(
     ("generation", "began_s", "is_stored", "is_allowed"),
     [(3, 6.0, True, False), (3, 6.0, False, True), (3, 4.0, True, True), (4, 6.0, True, True), (-1, 6.0, True, True)],
 )
-def test_a_commit_may_not_be_accepted_after_a_newer_generation_began(
+def test_an_offset_commit_accepted_after_a_newer_generation_began_is_a_violation(
     generation: int, began_s: float, is_stored: bool, is_allowed: bool
 ) -> None:
     history = history_of(Assigned("g", 3, "m1", (A,), 1.0), Assigned("g", 4, "m2", (A,), 5.0))
@@ -59,7 +59,7 @@ def test_a_commit_may_not_be_accepted_after_a_newer_generation_began(
     assert (commits_of_former_generations_are_refused(history, event) is None) is is_allowed
 
 
-def test_a_late_answer_to_a_commit_does_not_hide_the_commit_of_the_next_owner() -> None:
+def test_the_simulation_keeps_a_newer_offset_commit_when_an_older_response_arrives_late() -> None:
     history = history_of()
     history.on_commit_ended(CommitEnded("g", A, 9, True, 4, 2.0))
     history.on_commit_ended(CommitEnded("g", A, 7, True, 3, 1.0))
@@ -67,7 +67,7 @@ def test_a_late_answer_to_a_commit_does_not_hide_the_commit_of_the_next_owner() 
     assert history.commits["g", A].stored == 9
 
 
-def test_at_rest_every_partition_of_a_groups_topic_has_an_owner() -> None:
+def test_a_partition_of_a_groups_topic_without_an_owner_at_the_end_is_a_violation() -> None:
     tier = history_of(Assigned("g", 3, "m1", (A, B), 1.0), Assigned("g", 4, "m2", (A,), 5.0))
     reads = {A: FinalRead(), B: FinalRead(), TopicPartition("t2", 0): FinalRead()}
     resting = SimpleNamespace(tier=tier, subscriptions={"g": "t1"}, final_reads=reads)

@@ -8,14 +8,14 @@ from klamm.sim.history.trace import StateWritten
 from klamm.sim.invariants.table import ALWAYS, AT_REST, by_event
 
 
-def test_invariant_numbers_have_no_gap_except_46() -> None:
+def test_the_numbers_of_the_simulations_invariants_have_no_gap_below_46() -> None:
     numbers = {row.number for row in (*ALWAYS, *AT_REST)}
 
     assert set(range(46)) <= numbers  # 46 is that those at rest hold for a part of the nodes
     assert 46 not in numbers
 
 
-def test_invariant_names_are_unique_and_descriptions_end_with_a_period() -> None:
+def test_names_of_the_simulations_invariants_are_unique_and_descriptions_end_with_a_period() -> None:
     rows = (*ALWAYS, *AT_REST)
 
     assert len({row.name for row in rows}) == len(rows)

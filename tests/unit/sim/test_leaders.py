@@ -46,7 +46,7 @@ def test_an_unclean_election_forbidden_by_the_topic_config_is_a_violation() -> N
 
 
 @pytest.mark.parametrize(("seen_zxid", "is_found"), [(3, False), (8, True)])
-def test_an_unclean_election_is_no_violation_if_a_lagging_server_still_showed_it_enabled(
+def test_an_unclean_election_is_no_violation_if_a_lagging_server_returned_the_old_config(
     seen_zxid: int, is_found: bool
 ) -> None:
     history = begun(False, seen_zxid)

@@ -40,7 +40,7 @@ def heard(seed: int, policy: Policy) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("policy", Policy)
-def test_the_same_simulation_seed_gives_the_same_callback_order_and_digest(policy: Policy) -> None:
+def test_the_same_simulation_seed_gives_the_same_order_of_callbacks(policy: Policy) -> None:
     assert heard(7, policy) == heard(7, policy)
 
 
@@ -173,5 +173,5 @@ def digests(hash_seed: str) -> str:
     ).stdout
 
 
-def test_simulation_digests_are_equal_across_processes_and_python_hash_seeds() -> None:
+def test_a_simulated_run_is_identical_across_processes_and_python_hash_seeds() -> None:
     assert digests("1") == digests("2") == f"{[heard(s, p)[1] for s in range(5) for p in Policy]}\n"

@@ -33,7 +33,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize(("told", "finalized", "unusable"), TOLD.values(), ids=TOLD)
-def test_the_simulation_excuses_controllers_that_saw_an_unreadable_or_incompatible_registration(
+def test_the_simulation_accepts_controllers_that_ignore_an_unreadable_or_incompatible_broker_registration(
     told: list[tuple[int, bytes | None]], finalized: dict[str, int], unusable: bool
 ) -> None:
     history = history_of(controllers={"elected_at": {1: 2}})

@@ -79,7 +79,7 @@ class Resting:
         (ABORTED, (A, B), False),
     ],
 )
-def test_a_transaction_is_read_completely_or_not_at_all(
+def test_a_transaction_of_which_only_a_part_is_readable_is_a_violation(
     state: TransactionState, read: tuple[TopicPartition, ...], is_whole: bool
 ) -> None:
     resting = Resting()
@@ -89,7 +89,7 @@ def test_a_transaction_is_read_completely_or_not_at_all(
 
 
 @pytest.mark.parametrize("touched", [A, TRANSACTIONS_TOPIC, OFFSETS_TOPIC])
-def test_a_torn_transaction_is_not_judged_where_a_device_lost_a_part_of_it(touched: TopicPartition) -> None:
+def test_a_partly_readable_transaction_is_no_violation_if_a_disk_lost_records(touched: TopicPartition) -> None:
     resting = Resting()
     resting.read(resting.copy(COMMITTED, (A, 0), (B, 1)), B)
     resting.tier.on_destroyed(touched, 0)
@@ -107,7 +107,7 @@ def test_a_torn_transaction_is_not_judged_where_a_device_lost_a_part_of_it(touch
         ([0, 1], 1, "offset 1 was copied 1 times"),
     ],
 )
-def test_each_record_before_the_committed_offset_has_one_copy(
+def test_a_record_before_the_committed_offset_without_exactly_one_copy_is_a_violation(
     copies: list[int], committed_offset: int, broken: str
 ) -> None:
     resting = Resting()
@@ -120,7 +120,7 @@ def test_each_record_before_the_committed_offset_has_one_copy(
     assert (broken in (wrong or "")) if broken else wrong is None
 
 
-def test_a_last_stable_offset_below_the_high_watermark_at_rest_is_an_open_transaction() -> None:
+def test_a_last_stable_offset_below_the_high_watermark_at_the_end_is_a_violation() -> None:
     resting = Resting()
     resting.final_reads[A].high_watermark = 5
     resting.final_reads[A].last_stable_offset = 5
@@ -140,7 +140,7 @@ def test_a_last_stable_offset_below_the_high_watermark_at_rest_is_an_open_transa
         (ABORTED, None, True),
     ],
 )
-def test_a_consumer_of_committed_data_may_not_read_what_was_aborted(
+def test_an_aborted_record_read_by_a_read_committed_consumer_is_a_violation(
     state: TransactionState, aborted: frozenset[int] | None, is_allowed: bool
 ) -> None:
     resting = Resting()
@@ -151,7 +151,7 @@ def test_a_consumer_of_committed_data_may_not_read_what_was_aborted(
 
 
 @pytest.mark.parametrize(("fenced_at_s", "is_allowed"), [(3.0, True), (2.0, True), (1.0, False)])
-def test_a_fenced_producer_may_not_write(fenced_at_s: float, is_allowed: bool) -> None:
+def test_a_record_written_by_a_fenced_producer_is_a_violation(fenced_at_s: float, is_allowed: bool) -> None:
     resting = Resting()
     send = resting.copy(ABORTED, (A, 0)).sends[0]
     send.attempted_s = 2.0
@@ -160,7 +160,7 @@ def test_a_fenced_producer_may_not_write(fenced_at_s: float, is_allowed: bool) -
     assert (fenced_producers_write_nothing(resting.tier, Acknowledged(send)) is None) is is_allowed
 
 
-def test_markers_and_aborted_records_are_told_apart_from_data() -> None:
+def test_the_transaction_check_distinguishes_markers_and_aborted_records_from_visible_records() -> None:
     def record(offset: int, producer_id: int) -> bytes:
         content = [NewRecord(b"%d" % offset, None, 0)]
         return build_batch(

@@ -87,7 +87,7 @@ def test_snappy_records_without_java_framing_are_decoded() -> None:
     assert [r["value"] for r in rows_of(with_crc(raw))] == [b"v" * 100]
 
 
-def test_topic_partition_offset_and_timestamp_type_columns_are_filled() -> None:
+def test_the_spark_decoder_fills_the_columns_topic_partition_offset_and_timestamp_type() -> None:
     (row,) = rows_of(batch([Record(b"k", b"v", 5)], 42))
 
     assert row["topic"] == "orders"
@@ -111,7 +111,7 @@ def test_decoded_columns_are_those_of_the_schema_in_the_same_order() -> None:
     assert list(rows_of(batch([Record(b"k")]), columns=("offset", "key"))[0]) == ["offset", "key"]
 
 
-def test_invalid_utf8_in_a_header_name_is_replaced() -> None:
+def test_invalid_utf8_in_a_record_header_name_is_replaced() -> None:
     raw = bytearray(batch([Record(headers=[("ab", b"1")])]))
     at = raw.index(b"ab", 61)
     raw[at : at + 2] = b"\xff\xfe"
@@ -133,7 +133,7 @@ def test_decoding_batches_in_several_groups_returns_the_same_rows_as_decoding_al
     assert [(r["offset"], r["key"]) for r in rows] == [(o, b"%d" % o) for o in range(5, 395)]
 
 
-def test_decoded_rows_are_split_into_record_batches_of_limited_size() -> None:
+def test_decoded_rows_are_split_into_arrow_record_batches_of_limited_size() -> None:
     data = batch([Record(None, b"")] * (MAX_ROWS_PER_BATCH + 1))
 
     pieces = list(decode(read_run(data), RecordSelection(ORDERS, 0, MAX_ROWS_PER_BATCH + 1, ("offset",))))
@@ -141,7 +141,7 @@ def test_decoded_rows_are_split_into_record_batches_of_limited_size() -> None:
     assert [p.num_rows for p in pieces] == [MAX_ROWS_PER_BATCH, 1]
 
 
-def test_a_batch_truncated_at_the_end_of_a_fetch_is_left_for_the_next_fetch() -> None:
+def test_an_incomplete_batch_at_the_end_of_a_fetch_is_decoded_with_the_next_fetch() -> None:
     whole, torn = batch([Record(b"a")], 0), batch([Record(b"b")], 1)
 
     for cut in range(len(torn)):
@@ -182,7 +182,7 @@ class TestDamage:
             with pytest.raises(CorruptBatch):
                 rows_of(bytes(raw))
 
-    def test_a_corrupt_batch_error_names_partition_and_offsets(self) -> None:
+    def test_the_error_for_a_corrupt_batch_names_partition_and_offsets(self) -> None:
         raw = bytearray(batch([Record(b"a"), Record(b"b")], 40))
         raw[-1] ^= 1
 
@@ -297,7 +297,7 @@ class TestDamage:
         with pytest.raises(CorruptBatch, match="the batch at offset 0"):
             rows_of(with_crc(raw))
 
-    def test_a_decompression_bomb_is_refused(self) -> None:
+    def test_a_batch_that_decompresses_to_an_excessive_size_is_refused(self) -> None:
         body = compress(Codec.GZIP, bytes(300 << 20), 1)
         raw = bytearray(batch([Record()])[:61] + body)
         struct.pack_into(">i", raw, 8, len(raw) - 12)

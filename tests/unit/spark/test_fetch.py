@@ -110,7 +110,7 @@ class TestLeaders:
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
         assert world.now > 3
 
-    def test_fetched_records_are_kept_when_the_next_request_cannot_be_sent(
+    def test_records_already_fetched_are_returned_when_the_next_fetch_cannot_be_sent(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         world = world_of_orders()
@@ -127,7 +127,7 @@ class TestLeaders:
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
 
     @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR])
-    def test_retriable_fetch_errors_are_retried_after_a_backoff(self, code: ErrorCode) -> None:
+    def test_a_spark_read_retries_retriable_fetch_errors_after_a_backoff(self, code: ErrorCode) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [code] * 4
 

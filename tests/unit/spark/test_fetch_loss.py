@@ -105,7 +105,7 @@ class TestLoss:
             assert offsets_read(world, *ranges, failOnDataLoss="false") == []
         assert world.now < 10
 
-    def test_no_record_of_a_topic_recreated_during_the_read_is_read(self) -> None:
+    def test_a_spark_read_returns_no_record_of_a_topic_recreated_meanwhile(self) -> None:
         world = world_of_orders()
         after_fetches(world, 2, lambda: world.cluster.recreate_topic("orders", log(0, 100)))
 

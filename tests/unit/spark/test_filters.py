@@ -92,7 +92,7 @@ def test_spark_filters_return_exactly_the_matching_rows_and_plan_only_their_offs
     assert all(least <= o <= most for _, o in planned)
 
 
-def test_a_spark_filter_with_a_lower_timestamp_limit_selects_the_first_offset(world: ScriptedWorld) -> None:
+def test_a_spark_filter_with_a_minimum_timestamp_sets_the_first_offset_to_read(world: ScriptedWorld) -> None:
     wanted = taken(GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(1.5, UTC)), EqualTo(("topic",), "orders"))
 
     tasks, _ = read(world, wanted)

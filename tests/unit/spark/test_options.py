@@ -200,13 +200,13 @@ def test_the_error_for_a_missing_required_source_option_names_the_option() -> No
 
 
 @pytest.mark.parametrize("pattern", ["(", "*", "", " "])
-def test_an_invalid_subscribe_pattern_is_refused(pattern: str) -> None:
+def test_an_invalid_value_of_the_option_subscribe_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(BadOption, match=r"option subscribePattern=.*(is not a regular expression|is empty)"):
         read_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern})
 
 
 @pytest.mark.parametrize("assigned", ["orders", "{}", '{"orders": 0}', '{"orders": [true]}', '{"orders": [-1]}'])
-def test_an_invalid_assign_option_is_refused(assigned: str) -> None:
+def test_an_invalid_value_of_the_option_assign_is_refused(assigned: str) -> None:
     with pytest.raises(BadOption, match="option assign"):
         read_options({"kafka.bootstrap.servers": "a:1", "assign": assigned})
 

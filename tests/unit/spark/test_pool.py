@@ -85,7 +85,7 @@ def test_a_failed_spark_read_closes_its_client_instead_of_returning_the_client_t
     assert all(c.closed for c in world.connections)
 
 
-def test_an_abandoned_read_returns_no_connection_with_a_fetch_in_flight_to_the_pool(
+def test_an_abandoned_spark_read_returns_no_connection_with_a_running_fetch_to_the_pool(
     world: ScriptedWorld, pool: ClientPool
 ) -> None:
     task = planned(world, pool)

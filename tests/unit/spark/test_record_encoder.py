@@ -37,7 +37,9 @@ def plain(content: list[Row]) -> list[NewRecord]:
 
 
 @given(rows, st.integers(0, 5), st.integers(50, 2000))
-def test_batches_are_those_of_the_plain_builder(content: list[Row], skipped: int, max_bytes: int) -> None:
+def test_vectorised_spark_record_batches_equal_those_of_the_plain_batch_builder(
+    content: list[Row], skipped: int, max_bytes: int
+) -> None:
     ascii_only = [(k, v, h and [(n.hex().encode(), c) for n, c in h]) for k, v, h in content]
     columns = columns_of([(b"skipped", b"", None)] * skipped + ascii_only).slice(skipped, skipped + len(content))
     middle = len(content) // 2
@@ -55,7 +57,7 @@ def test_batches_are_those_of_the_plain_builder(content: list[Row], skipped: int
     assert at == len(content)
 
 
-def test_kafka_python_reads_a_record_of_each_kind() -> None:
+def test_kafka_python_reads_records_encoded_by_the_spark_sink() -> None:
     content: list[Row] = [(None, None, None), (b"k", b"", [(b"h", None)]), (b"", b"x" * 200_000, [(b"a", b"1")] * 70)]
     [batch] = encode_runs(columns_of(content), [Run(P0, 0, 3)], 1 << 20)
     header = build_batch(plain(content))[:HEADER_BYTES]
@@ -65,7 +67,7 @@ def test_kafka_python_reads_a_record_of_each_kind() -> None:
     assert read == [(None, None, 0), (b"k", b"", 1), (b"", b"x" * 200_000, 70)]
 
 
-def test_columns_without_keys_and_headers_need_none() -> None:
+def test_the_spark_record_encoder_accepts_rows_without_key_and_header_columns() -> None:
     columns = RecordColumns(None, pa.array([b"a", b"b"], pa.binary()))
 
     [batch] = encode_runs(columns, [Run(P0, 0, 2)], 1000)
@@ -77,7 +79,7 @@ def test_columns_without_keys_and_headers_need_none() -> None:
 @pytest.mark.parametrize(
     "numbers", [[-1, 0, 63, 64, 8191, 8192], [TABLE_SIZE - 2, TABLE_SIZE - 1, 1 << 20, (1 << 27) - 1, 1 << 27, -1]]
 )
-def test_varints_have_the_size_that_is_computed(numbers: list[int]) -> None:
+def test_the_computed_sizes_of_varints_equal_their_encoded_sizes(numbers: list[int]) -> None:
     found = varints(np.array(numbers)).to_pylist()
 
     assert [len(v) for v in found] == varint_sizes(np.array(numbers)).tolist()
@@ -90,7 +92,7 @@ def decoded(varint: bytes) -> int:
 
 
 @given(st.lists(st.none() | st.binary(max_size=23), min_size=1), st.integers(0, 3))
-def test_vectors_of_murmur2_equal_the_plain_function(keys: list[bytes | None], skipped: int) -> None:
+def test_vectorised_murmur2_hashes_equal_those_of_the_plain_function(keys: list[bytes | None], skipped: int) -> None:
     column = pa.array([b"skipped"] * skipped + keys, pa.binary()).slice(skipped)
 
     hashes = murmur2_of(column).tolist()
@@ -100,7 +102,7 @@ def test_vectors_of_murmur2_equal_the_plain_function(keys: list[bytes | None], s
     ]
 
 
-def test_rows_without_a_key_fill_one_batch_after_the_other() -> None:
+def test_rows_without_a_key_fill_a_batch_of_one_partition_before_the_next_partition() -> None:
     sticky = StickyPartitions(task=2, batch_bytes=100)
 
     first = sticky.choose("a", np.full(5, 30), 3).tolist()

@@ -26,7 +26,7 @@ def schema(*names: str, **kinds: object) -> StructType:
     return StructType([StructField(name, (KINDS | kinds)[name]) for name in names])  # type: ignore[arg-type]
 
 
-def test_columns_are_found_by_name_in_any_case_and_others_are_not_written() -> None:
+def test_the_spark_sink_matches_columns_case_insensitively_and_ignores_other_columns() -> None:
     assert sink_columns(schema("id", "VALUE", "key", "topic"), None) == SinkColumns(3, 2, 1, None, None)
     assert sink_columns(schema("value", "topic"), "orders").topic is None
 
@@ -45,7 +45,9 @@ def test_columns_are_found_by_name_in_any_case_and_others_are_not_written() -> N
         (schema("value", "headers", headers=ArrayType(StringType())), "orders", "headers is ARRAY<STRING>, it must be"),
     ],
 )
-def test_missing_columns_and_wrong_types_are_refused(given: StructType, topic: str | None, message: str) -> None:
+def test_the_spark_sink_refuses_missing_columns_and_wrong_column_types(
+    given: StructType, topic: str | None, message: str
+) -> None:
     with pytest.raises(BadOption, match=re.escape(message)):
         sink_columns(given, topic)
 
@@ -61,14 +63,14 @@ def table(**columns: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 
 
-def test_a_null_topic_and_a_header_without_a_key_are_refused() -> None:
+def test_the_spark_sink_refuses_a_null_topic_and_a_header_without_a_key() -> None:
     with pytest.raises(BadRow, match="the column topic is null in 1 rows of 2"):
         rows_of(table(topic=["orders", None], value=[b"", b""]), ALL)
     with pytest.raises(BadRow, match="a header that is null, or whose key is null"):
         rows_of(table(topic=["orders"], value=[b""], headers=[[{"key": None, "value": b""}]]), ALL)
 
 
-def test_rows_go_to_their_partition_else_to_that_of_their_key_in_their_order() -> None:
+def test_spark_sink_rows_go_in_order_to_the_given_partition_or_that_of_the_key() -> None:
     keys = [f"k{n}" for n in range(20)]
     content = table(
         topic=["b", "a"] * 10, key=keys, value=[b"%d" % n for n in range(20)],
@@ -89,14 +91,14 @@ def test_rows_go_to_their_partition_else_to_that_of_their_key_in_their_order() -
 
 
 @pytest.mark.parametrize("partition", [3, -1])
-def test_a_partition_that_the_topic_does_not_have_is_refused(partition: int) -> None:
+def test_the_spark_sink_refuses_a_row_for_a_partition_that_does_not_exist(partition: int) -> None:
     rows = rows_of(table(topic=["a"], value=[b""], partition=[partition]), ALL)
 
     with pytest.raises(BadRow, match=f"partition is {partition} in a row for topic a, which has the partitions 0 to 2"):
         Router(None, StickyPartitions(0, 1000), ignores_keys=False).route(rows, {"a": 3})
 
 
-def test_keys_can_be_ignored() -> None:
+def test_the_spark_sink_can_ignore_keys_when_choosing_partitions() -> None:
     rows = rows_of(table(topic=["a"] * 4, key=list("abcd"), value=[b""] * 4), ALL)
 
     _, runs = Router(None, StickyPartitions(1, 1 << 20), ignores_keys=True).route(rows, {"a": 3})
@@ -104,7 +106,7 @@ def test_keys_can_be_ignored() -> None:
     assert [run.partition.partition for run in runs] == [1]
 
 
-def test_record_batches_are_gathered_up_to_a_size() -> None:
+def test_the_spark_sink_collects_arrow_record_batches_up_to_a_size_limit() -> None:
     batches = [pa.RecordBatch.from_arrays([pa.array(np.arange(n))], names=["n"]) for n in (10, 0, 10, 30, 10)]
 
     assert [b.num_rows for b in gather(batches, 200)] == [20, 30, 10]

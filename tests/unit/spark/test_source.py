@@ -57,7 +57,7 @@ def test_a_value_schema_with_a_type_unsupported_in_json_is_refused_naming_the_fi
     inner = StructType([StructField("raw", ArrayType(BinaryType()))])
     schema = StructType([StructField("value", StructType([StructField("in", inner)]))])
 
-    with pytest.raises(BadOption, match=r"valueSchema has in\.raw binary, which JSON is not decoded to"):
+    with pytest.raises(BadOption, match=r"valueSchema has in\.raw binary, which JSON cannot be decoded to"):
         columns_of(schema, ValueOptions("json", None, OnDecodeError()))
 
 

@@ -82,7 +82,7 @@ def test_each_node_start_begins_a_new_journal_file_with_its_own_cause_numbers(tm
     assert [number for _, number, _ in journal_files(RealDisk(), str(tmp_path))] == [1, 2]
 
 
-def test_journal_files_rotate_and_only_the_newest_are_kept(tmp_path: Path) -> None:
+def test_journal_files_are_rotated_and_only_the_newest_are_kept(tmp_path: Path) -> None:
     journal = journal_in(tmp_path, max_file_bytes=200, max_files=3)
     journal_in(tmp_path, node=2).flush()
     (tmp_path / "klamm-journal-2-00000009.jsonl").write_text("")
@@ -111,7 +111,7 @@ def test_frequent_node_restarts_do_not_delete_older_journal_files(tmp_path: Path
     assert [e.facts["n"] for e in entries(tmp_path)] == list(range(50))
 
 
-def test_an_incomplete_last_journal_line_is_skipped(tmp_path: Path) -> None:
+def test_reading_a_journal_skips_an_incomplete_last_line(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     journal.event("Startup")
     journal.flush()
@@ -239,7 +239,7 @@ def test_a_journalled_event_is_described_by_its_kind_and_facts() -> None:
     assert describe_event(event) == "ControlledShutdown: broker 3"
 
 
-def test_an_event_is_described_with_a_clause_for_each_process_that_ended() -> None:
+def test_the_description_of_a_broker_failure_event_says_how_the_process_ended() -> None:
     event = entry(1, 1, "event", event="BrokerChange", dead=[1], ended={"1": "its process ended (signal 9)"})
 
     assert describe_event(event) == "BrokerChange: dead [1], broker 1: its process ended (signal 9)"
@@ -259,7 +259,7 @@ def test_controller_terms_and_the_gaps_between_terms_are_read_from_the_journal()
 
     first, second, third = controller_terms(told)
 
-    assert tuple(first) == (1, 1, 100, 130, 500, 500)
+    assert tuple(first) == (1, 1, 100, 130, 500, 500, None)
     assert (second.node, second.resigned_ms, second.last_line_ms) == (2, None, 900)
     assert controller_absence_ms(first, second) == 60
     assert controller_absence_ms(second, third) is None
@@ -273,7 +273,7 @@ def test_journal_lines_of_nodes_that_are_not_controller_are_ordered_by_time() ->
     assert [e.ts_ms for e in in_order(told)] == [3, 9]
 
 
-def test_a_reserved_journal_number_is_not_used_again_after_a_power_loss() -> None:
+def test_a_reserved_number_of_a_journal_file_is_not_reused_after_a_power_loss() -> None:
     """Its number is part of every cause, and may be known to others already."""
     for seed in range(10):
         disk = SimulatedDisk(Rng(seed))
@@ -297,7 +297,7 @@ def test_the_journal_writes_its_first_file_although_fsync_fails() -> None:
     assert disk.read("/logs/klamm-journal-1-00000001.jsonl") == b"line\n"
 
 
-def test_a_journal_continues_in_another_log_directory_with_a_new_journal_number(tmp_path: Path) -> None:
+def test_a_journal_continues_in_another_log_directory_after_its_own_failed(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     second.mkdir()
 

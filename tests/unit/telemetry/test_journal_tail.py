@@ -49,7 +49,7 @@ def test_following_the_journal_skips_an_incomplete_last_line_of_a_file(tmp_path:
     assert on(tmp_path, position) == ([b"b"], Position(2, 2), 0)
 
 
-def test_journal_files_rotated_away_unread_are_counted_once(tmp_path: Path) -> None:
+def test_journal_files_deleted_by_rotation_before_they_were_read_are_counted_once(tmp_path: Path) -> None:
     sink = files(tmp_path, max_file_bytes=2, max_files=2)
     for letter in b"abcde":
         sink.write(bytes([letter]) + b"\n")

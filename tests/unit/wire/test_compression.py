@@ -45,7 +45,7 @@ def test_decompression_above_max_bytes_raises_bad_compression(codec: Codec) -> N
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_decompression_to_exactly_max_bytes_is_allowed(codec: Codec) -> None:
+def test_decompression_to_exactly_max_bytes_succeeds(codec: Codec) -> None:
     assert len(decompress(codec, compress(codec, CONTENT), max_bytes=len(CONTENT))) == len(CONTENT)
     with pytest.raises(BadCompression):
         decompress(codec, compress(codec, CONTENT), max_bytes=len(CONTENT) - 1)
@@ -74,7 +74,7 @@ def test_a_raw_snappy_block_from_librdkafka_is_decompressed() -> None:
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(CONTENT))) == CONTENT
 
 
-def test_snappy_output_has_java_framing_with_32_kib_blocks() -> None:
+def test_snappy_compression_produces_javas_framing_with_32_kib_blocks() -> None:
     packed = compress(Codec.SNAPPY, bytes(70_000))
 
     assert packed[:16] == b"\x82SNAPPY\0" + b"\0\0\0\1" * 2
@@ -104,11 +104,11 @@ def test_zstd_frames_with_and_without_content_size_are_decompressed() -> None:
     assert decompress(Codec.ZSTD, with_size + without) == CONTENT * 2
 
 
-def test_lz4_output_uses_the_frame_options_of_kafkas_java_client() -> None:
+def test_lz4_compression_uses_the_frame_options_of_kafkas_java_client() -> None:
     info = lz4.frame.get_frame_info(compress(Codec.LZ4, CONTENT))
 
     assert (info["block_linked"], info["block_size"], info["content_size"]) == (False, 65536, 0)
 
 
-def test_gzip_output_is_a_single_member() -> None:
+def test_gzip_compression_produces_a_single_member() -> None:
     assert zlib.decompress(compress(Codec.GZIP, CONTENT), wbits=31) == CONTENT

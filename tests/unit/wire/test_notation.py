@@ -21,7 +21,7 @@ api Lend 7 0-5 flexible 4+
 """
 
 
-def test_the_table_of_kafka_messages_is_parsed_into_schemas() -> None:
+def test_klamms_text_table_of_kafka_messages_is_parsed_into_message_schemas() -> None:
     request, response = parse(EXAMPLE)
 
     assert (request.name, request.api_key, request.is_request) == ("LendRequest", 7, True)

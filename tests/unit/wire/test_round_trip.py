@@ -222,7 +222,7 @@ def test_encoding_null_in_a_non_nullable_field_raises_unencodable_field() -> Non
         broken.encode(9)
 
 
-def test_encoding_a_number_out_of_range_names_the_field() -> None:
+def test_the_error_for_encoding_a_number_out_of_range_names_the_field() -> None:
     state = partition_state((1, 2**31))
     request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state])])
 
@@ -239,7 +239,7 @@ def test_encoding_a_generator_as_an_array_raises_unencodable_field() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 256, 1.5, "1"])
-def test_encoding_a_value_of_a_wrong_type_or_size_names_the_field(value: Any) -> None:
+def test_the_error_for_encoding_a_wrong_type_or_size_names_the_field(value: Any) -> None:
     with pytest.raises(UnencodableField, match="FetchRequest v12, field isolation_level: "):
         FetchRequest(isolation_level=value if value != -1 else -129).encode(12)
 
@@ -264,7 +264,7 @@ def test_invalid_utf_8_in_a_message_is_decoded_with_replacement_characters() -> 
     assert FetchRequest.decode(wire, 12).rack_id == "a\ufffd"
 
 
-def test_messages_compare_by_value_and_have_kafkas_defaults() -> None:
+def test_kafka_message_objects_compare_by_value_and_have_kafkas_default_values() -> None:
     one = FetchRequest(topics=[])
 
     assert one == FetchRequest()

@@ -77,7 +77,7 @@ def test_a_bulk_read_from_a_server_without_multi_read_reads_znodes_one_by_one(co
     assert stage.count()["get"] == stage.count()["children"] == 2
 
 
-def test_a_bulk_read_continues_singly_after_failover_to_a_server_without_multi_read() -> None:
+def test_a_bulk_read_continues_znode_by_znode_on_a_server_without_multi_read() -> None:
     """A rolling upgrade: the answer of the old server comes after answers of the new one."""
     stage = Full(3000)
 
@@ -107,7 +107,7 @@ def test_a_multi_read_whose_reply_exceeds_the_size_limit_is_retried_in_halves() 
     stage.run(scenario)
 
 
-def test_a_bulk_read_with_watches_reads_each_znode_singly() -> None:
+def test_a_bulk_read_with_watches_reads_each_znode_in_its_own_request() -> None:
     stage = Full(3)
 
     async def scenario(stage: Full) -> None:
@@ -125,7 +125,7 @@ def test_a_bulk_read_with_watches_reads_each_znode_singly() -> None:
 
 
 @pytest.mark.parametrize("watch", [False, True])
-def test_a_bulk_read_fails_when_the_session_expires(watch: bool) -> None:
+def test_a_bulk_read_of_znodes_fails_when_the_zookeeper_session_expires(watch: bool) -> None:
     stage = Full(3000)
 
     async def scenario(stage: Full) -> None:
@@ -141,7 +141,7 @@ def test_a_bulk_read_fails_when_the_session_expires(watch: bool) -> None:
 
 
 @pytest.mark.parametrize("watch", [False, True])
-def test_a_cancelled_bulk_read_leaves_no_request_in_flight(watch: bool) -> None:
+def test_a_cancelled_bulk_read_of_znodes_leaves_no_request_in_flight(watch: bool) -> None:
     stage = Full(3000)
 
     async def scenario(stage: Full) -> None:

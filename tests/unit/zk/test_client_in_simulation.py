@@ -399,7 +399,7 @@ def test_an_exception_in_a_watch_callback_is_logged_and_blocks_no_request() -> N
         simulate(scenario)
 
 
-def test_an_unresolvable_host_name_counts_as_an_unreachable_server() -> None:
+def test_an_unresolvable_zookeeper_host_name_counts_as_an_unreachable_server() -> None:
     async def scenario(stage: Told) -> None:
         async def fails(*_: object) -> None:
             raise UnicodeError("label too long")

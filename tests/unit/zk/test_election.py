@@ -59,7 +59,7 @@ async def take(client: MemoryZooKeeper, number: int, epoch: int) -> ControllerEp
     return await replace_controller(client, BrokerId(number), 0, epoch)
 
 
-async def test_replacing_the_controller_never_leaves_the_controller_znode_absent(ensemble: MemoryEnsemble) -> None:
+async def test_replacing_the_controller_changes_the_controller_znode_without_a_gap(ensemble: MemoryEnsemble) -> None:
     await elect(ensemble.client(), 1)
     zxid = ensemble.zxid
 
@@ -68,7 +68,9 @@ async def test_replacing_the_controller_never_leaves_the_controller_znode_absent
     assert b'"brokerid":2' in (ensemble.nodes[CONTROLLER].data or b"")
 
 
-async def test_replacing_the_controller_fails_if_the_controller_epoch_changed(ensemble: MemoryEnsemble) -> None:
+async def test_replacing_the_controller_fails_if_the_controller_epoch_changed_meanwhile(
+    ensemble: MemoryEnsemble,
+) -> None:
     await elect(ensemble.client(), 1)
     with pytest.raises(ControllerMoved, match="epoch changed from 5"):
         await take(ensemble.client(), 2, 5)
@@ -94,7 +96,7 @@ async def test_a_controller_election_whose_zookeeper_reply_was_lost_counts_as_wo
     assert await elect(client) == (1, 1)
 
 
-async def test_a_controller_znode_with_the_own_broker_id_in_another_session_is_a_lost_election(
+async def test_an_election_is_lost_if_another_session_with_the_same_broker_id_won(
     ensemble: MemoryEnsemble,
 ) -> None:
     other = ensemble.client()

@@ -72,7 +72,7 @@ def answers_to(count: int, packet: bytes) -> list[Result]:
     return multi([Check("/a", 0)] * count, "", "/").read(Reader(packet))
 
 
-def test_multi_results_of_every_operation_type_are_decoded() -> None:
+def test_results_of_every_operation_type_of_a_zookeeper_multi_are_decoded() -> None:
     packet = b"".join(raw for raw, _ in ANSWERS) + END
 
     results = answers_to(len(ANSWERS), packet)
@@ -90,7 +90,7 @@ def test_mixed_and_repeated_results_of_a_zookeeper_multi_are_decoded(answers: li
 
 
 @pytest.mark.parametrize("answers", [ANSWERS, [ANSWERS[0], *[ANSWERS[1]] * 3]])
-def test_a_truncated_multi_reply_is_refused(answers: list[tuple[bytes, Result]]) -> None:
+def test_a_truncated_reply_to_a_zookeeper_multi_is_refused(answers: list[tuple[bytes, Result]]) -> None:
     packet = b"".join(raw for raw, _ in answers) + END
     for cut in range(len(packet)):
         with pytest.raises(MalformedPacket):
@@ -107,12 +107,12 @@ WRONG_ANSWERS = {
 
 
 @pytest.mark.parametrize("packet", WRONG_ANSWERS.values(), ids=WRONG_ANSWERS)
-def test_a_malformed_multi_reply_is_refused(packet: bytes) -> None:
+def test_a_malformed_reply_to_a_zookeeper_multi_is_refused(packet: bytes) -> None:
     with pytest.raises(MalformedPacket):
         answers_to(2, packet)
 
 
-def test_a_multi_read_is_encoded_as_zookeeper_expects() -> None:
+def test_a_zookeeper_multi_read_request_is_encoded_as_zookeeper_expects() -> None:
     expected = struct.pack(">i", 22) + head(4) + text("/c/a") + b"\0" + head(4) + text("/c") + b"\0" + END
     assert multi_get(["/a", "/"], "/c").payload == expected
     expected = struct.pack(">i", 22) + head(8) + text("/a") + b"\0" + head(8) + text("/") + b"\0" + END
@@ -128,7 +128,7 @@ GETS = [
 PATHS = ["/a", "/b", "/c", "/d"]
 
 
-def test_a_multi_read_of_a_thousand_znodes_decodes_their_data() -> None:
+def test_the_reply_to_a_multi_read_of_a_thousand_znodes_decodes_to_their_data() -> None:
     packet = b"".join(raw for raw, _ in GETS) + END
 
     results = multi_get(PATHS, "/x").read(Reader(packet))
@@ -136,7 +136,7 @@ def test_a_multi_read_of_a_thousand_znodes_decodes_their_data() -> None:
     assert results == [GetResult(path, *expected) for path, (_, expected) in zip(PATHS, GETS, strict=True)]
 
 
-def test_a_multi_read_of_a_thousand_znodes_decodes_their_children() -> None:
+def test_the_reply_to_a_multi_read_of_a_thousand_znodes_decodes_to_their_children() -> None:
     packet = head(8, 0) + texts(["x", "y"]) + refused(-101) + head(8, 0) + texts([]) + END
 
     assert multi_children(["/a", "/b", "/c"], "").read(Reader(packet)) == [
@@ -146,7 +146,7 @@ def test_a_multi_read_of_a_thousand_znodes_decodes_their_children() -> None:
     ]
 
 
-def test_an_empty_multi_read_reply_means_that_the_server_does_not_support_it() -> None:
+def test_an_empty_multi_read_reply_means_that_the_zookeeper_server_lacks_multi_read() -> None:
     assert multi_get(["/a"], "").read(Reader(b"")) is None
     assert multi_children(["/a"], "").read(Reader(b"")) is None
 
@@ -161,7 +161,7 @@ CHILDREN = head(8, 0) + texts(["x", "y"]) + refused(-101) + END
         (multi_children(["/a", "/b"], "").read, CHILDREN),
     ],
 )
-def test_a_truncated_multi_read_reply_is_refused(read: Any, packet: bytes) -> None:
+def test_a_truncated_reply_to_a_zookeeper_multi_read_is_refused(read: Any, packet: bytes) -> None:
     for cut in range(1, len(packet)):
         with pytest.raises(MalformedPacket):
             read(Reader(packet[:cut]))
@@ -177,7 +177,7 @@ WRONG_READS = {
 
 
 @pytest.mark.parametrize("packet", WRONG_READS.values(), ids=WRONG_READS)
-def test_a_malformed_multi_read_reply_is_refused(packet: bytes) -> None:
+def test_a_malformed_reply_to_a_zookeeper_multi_read_is_refused(packet: bytes) -> None:
     for build in (multi_get, multi_children):
         with pytest.raises(MalformedPacket):
             build(["/a", "/b"], "").read(Reader(packet))
@@ -194,7 +194,7 @@ def test_any_znode_data_in_a_multi_read_decodes_unchanged(contents: list[bytes |
 
 
 @given(st.binary(min_size=1, max_size=300))
-def test_random_bytes_as_a_multi_reply_raise_only_the_protocol_error(packet: bytes) -> None:
+def test_random_bytes_as_reply_to_a_zookeeper_multi_raise_only_protocol_errors(packet: bytes) -> None:
     for read in (multi_get(PATHS, "").read, multi_children(PATHS, "").read, multi([Check("/", 0)], "", "/").read):
         with pytest.raises(MalformedPacket):
             read(Reader(packet))

@@ -86,7 +86,7 @@ def test_a_topic_znode_written_by_kafka_is_decoded() -> None:
     assert written == {k: v for k, v in json.loads(payload).items() if k != "new"}
 
 
-def test_a_topic_znode_without_an_id_is_decoded() -> None:
+def test_a_topic_znode_without_a_topic_id_is_decoded() -> None:
     read = znodes.decode_topic("a", b'{"version":1,"partitions":{"0":[1,2]}}')
 
     assert (read.topic_id, read.partitions) == (None, {0: ReplicaAssignment(ids(1, 2))})
@@ -269,7 +269,7 @@ def test_a_malformed_broker_registration_is_refused_with_its_path(content: dict[
 # ---- what operators and tools write
 
 
-def test_a_reassignment_znode_with_unknown_keys_is_refused() -> None:
+def test_a_reassign_partitions_znode_with_unknown_keys_is_refused() -> None:
     payload = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2,3]}]}'
     t0 = TopicPartition("t", 0)
 
@@ -297,7 +297,7 @@ def test_broker_ids_in_znodes_are_read_as_kafka_writes_them() -> None:
     assert [b for b in map(znodes.broker_id_of, children) if b is not None] == [0, 7, 2147483647]
 
 
-def test_partition_list_znodes_decode_to_what_was_encoded() -> None:
+def test_encoded_znodes_that_list_partitions_decode_to_the_same_partitions() -> None:
     payload = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
     listed = [TopicPartition("t", 0)]
 
@@ -307,7 +307,7 @@ def test_partition_list_znodes_decode_to_what_was_encoded() -> None:
         admin.decode_isr_change("c", b"{}")
 
 
-def test_log_dir_event_znodes_decode_to_their_broker() -> None:
+def test_log_dir_event_notification_znodes_decode_to_their_broker_id() -> None:
     payload = b'{"version":1,"broker":7,"event":1}'
 
     assert admin.encode_log_dir_event(BrokerId(7)) == payload
@@ -344,7 +344,7 @@ def test_config_change_notification_znodes_decode_to_their_entity(payload: bytes
         admin.decode_config_change("c", payload)
 
 
-def test_a_config_change_notification_has_the_entity_path() -> None:
+def test_a_config_change_notification_znode_has_the_path_of_its_entity() -> None:
     assert admin.encode_config_change("topics/t") == b'{"version":2,"entity_path":"topics/t"}'
 
 
@@ -355,7 +355,7 @@ def test_the_cluster_id_znode_holds_the_id_and_a_version_written_as_string() -> 
     assert admin.decode_cluster_id(payload) == "kJ8m0Y3mQ5q0k3h3yQmD1A"
 
 
-def test_the_feature_znode_of_both_versions_is_decoded() -> None:
+def test_the_feature_znode_is_decoded_in_payload_versions_1_and_2() -> None:
     new = b'{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}'
     old = b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":3}}}'
 
@@ -372,7 +372,7 @@ def test_the_feature_znode_of_both_versions_is_decoded() -> None:
             admin.decode_features(bad)
 
 
-def test_producer_id_block_znodes_decode_to_what_was_encoded() -> None:
+def test_an_encoded_producer_id_block_znode_decodes_to_the_same_block() -> None:
     payload = b'{"version":1,"broker":4,"block_start":"3000","block_end":"3999"}'
     block = admin.ProducerIdBlock(BrokerId(4), 3000, 3999)
 

@@ -101,7 +101,7 @@ async def hand_to(client: ZooKeeperClient, seen: ControllerStatus, broker: Broke
     except NodeExists as error:
         raise KlammError(
             f"{znodes.NEXT_CONTROLLER} exists: another handover is running, or an earlier one was interrupted. "
-            "Wait a minute; if the znode still exists, delete it: klamm zk delete {znodes.NEXT_CONTROLLER}"
+            f"Wait a minute; if the znode still exists, delete it: klamm zk delete {znodes.NEXT_CONTROLLER}"
         ) from error
     found = await _wait_for_new_controller(client, seen)
     await remove_handover_request(client)

@@ -59,10 +59,10 @@ def reset_offsets(
     """Reset the offsets of groups without members; without --execute show what would change."""
     if dry_run and execute:
         raise UsageError("--dry-run cannot be used with --execute: omit one of them.")
-    if bool(group) == all_groups:
-        raise UsageError("Choose the groups: give either --group or --all-groups.")
     if export and as_json:
         raise UsageError("--export cannot be used with --json: omit one of them.")
+    if bool(group) == all_groups:
+        raise UsageError("Choose the groups: give either --group or --all-groups.")
     resets = _resets(to_earliest, to_latest, to_current, to_offset, shift_by, to_datetime, by_duration)
     if len(resets) + (from_file is not None) != 1:
         flags = ", ".join([*ResetKind, "--by-duration", "--from-file"])
@@ -73,26 +73,33 @@ def reset_offsets(
 
     async def plan_and_execute(admin: Admin) -> list[GroupReset]:
         """Plan the new offsets of each group, and commit them if `--execute` is given."""
-        names = list(group or ()) or await _all_inactive(admin)
-        done = []
-        for name in dict.fromkeys(names):
-            await _check_inactive(admin, name)
-            plan = await _plan(admin, name, topic or (), resets, file)
-            offsets = {row.partition: row.planned for row in plan}
-            refused = await groups.commit_offsets(admin, name, offsets) if execute and plan else []
-            done.append(GroupReset(name, plan, refused))
-        return done
+        names = dict.fromkeys(group or await _all_inactive(admin))
+        return [await _reset_group(admin, name, topic or (), resets, file, execute) for name in names]
 
     done = with_admin(bootstrap, timeout, plan_and_execute)
     if export:
-        planned = {reset.group: {row.partition: row.planned for row in reset.plan} for reset in done}
-        for line in format_offsets(planned, has_one_group=len(group or ()) == 1):
-            print_line(line)
+        _print_csv(done, has_one_group=len(group or ()) == 1)
     else:
         _print(done, has_one_group=len(group or ()) == 1, execute=execute, as_json=as_json)
     if not execute and not as_json and not export:
         print_error("Nothing was changed. Pass --execute to commit the new offsets.")
     raise typer.Exit(print_refusals([refusal for reset in done for refusal in reset.refused]))
+
+
+async def _reset_group(
+    admin: Admin,
+    name: str,
+    topics: Sequence[str],
+    resets: Sequence[Reset],
+    file: dict[str, Offsets] | None,
+    execute: bool,
+) -> GroupReset:
+    """Plan the new offsets of a group without members, and commit them if `execute` is true."""
+    await _check_inactive(admin, name)
+    plan = await _plan(admin, name, topics, resets, file)
+    offsets = {row.partition: row.planned for row in plan}
+    refused = await groups.commit_offsets(admin, name, offsets) if execute and plan else []
+    return GroupReset(name, plan, refused)
 
 
 # ---- what is asked
@@ -162,6 +169,13 @@ async def _plan(
 
 
 # ---- what is shown
+
+
+def _print_csv(done: Sequence[GroupReset], *, has_one_group: bool) -> None:
+    """Print the planned offsets as lines for --from-file."""
+    planned = {reset.group: {row.partition: row.planned for row in reset.plan} for reset in done}
+    for line in format_offsets(planned, has_one_group=has_one_group):
+        print_line(line)
 
 
 def _print(done: Sequence[GroupReset], *, has_one_group: bool, execute: bool, as_json: bool) -> None:

@@ -18,4 +18,4 @@ def run_stream(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     except asyncio.CancelledError:  # a second Ctrl-C
         return _INTERRUPTED
     except TopicGone as error:
-        raise KlammError(f"{error}. `klamm topics list` shows the topics.") from None
+        raise KlammError(f"Stopped, because {error}. `klamm topics list` shows the topics.") from None

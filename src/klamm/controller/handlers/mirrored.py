@@ -37,7 +37,11 @@ async def take_mirror(term: TermContext, since: int, listed: Sequence[str]) -> U
     try:
         stats = await _watch_topics(term, [name for name in listed if name in context.topics])
     except NoAuth as error:
-        term.journal.refused(term.cause, "mirror", f"{error}: everything is read")
+        term.journal.refused(
+            term.cause,
+            "mirror",
+            f"{error} Topics and partitions are read from ZooKeeper instead of taken from the mirror.",
+        )
         await mirror.discard()
         return Unread(listed, ())
     changed = [name for name in context.topics if not _is_unchanged(mirror.mzxids[name], stats.get(name))]

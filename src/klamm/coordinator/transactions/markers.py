@@ -161,7 +161,7 @@ class _Delivery:
         """
         for partition, error in errors.items():
             if error in _FENCED:
-                raise Fenced(f"{partition} answered {error.name}")
+                raise Fenced(f"the leader of {partition} answered WriteTxnMarkers with {error.name}")
             if error not in _MARKED and error not in _RETRIED:
                 self._note_refused(partition, error)
                 log.error(

@@ -53,8 +53,10 @@ async def mend_segment(world: World, workers: Workers, log: Log, segment: Segmen
         raise CannotMend(
             "the log is being compacted or copied to another log directory, and cannot be repaired meanwhile"
         )
-    following = log.segments.at(log.segments.slot_of(segment.base_offset) + 1)
-    assert following is not None, f"{segment} is still written to"
+    slot = log.segments.slot_of(segment.base_offset)
+    following = log.segments.at(slot + 1)
+    if following is None or log.segments.at(slot) is not segment:
+        raise CannotMend("the log was truncated before the repair")
     log.cleaning.begin(following.base_offset)
     try:
         await _write_new_log(world.disk, segment, fetch)

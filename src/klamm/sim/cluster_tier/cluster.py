@@ -23,8 +23,7 @@ from klamm.sim.cluster_tier.clients.final_read import read_to_the_end
 from klamm.sim.cluster_tier.clients.locator import open_client
 from klamm.sim.cluster_tier.clients.member import Member
 from klamm.sim.cluster_tier.clients.producer import Producer, ProducerStyle
-from klamm.sim.cluster_tier.disk_faults import CAPACITY_BYTES
-from klamm.sim.cluster_tier.faults import FAULTS
+from klamm.sim.cluster_tier.faults import CAPACITY_BYTES, FAULTS
 from klamm.sim.cluster_tier.history import TierHistory
 from klamm.sim.cluster_tier.invariants.rest import FinalRead
 from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER, by_event

@@ -1,7 +1,7 @@
 """What lies on the disks: the batches of every replica, read from segment files without asking any process."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from klamm.log.names import LOG, DirectoryKind, offset_of, parse_directory
@@ -75,6 +75,11 @@ class ReplicaLog:
         self._bases = sorted(segments)
         self._segments = [segments[base] for base in self._bases]
 
+    def refresh(self) -> None:
+        """Read what was written since the last call."""
+        for segment in self._segments:
+            segment.refresh()
+
     @property
     def start(self) -> int:
         """The base offset of the first segment; 0 without segments."""
@@ -129,6 +134,12 @@ class ReplicaLog:
         """Whether the log has only one segment."""
         return len(self._bases) == 1
 
+    @property
+    def end_of_first(self) -> int:
+        """The offset after the last record of the first segment; its base offset where it has none."""
+        first = self._segments[0].batches
+        return first[-1].header.next_offset if first else self.start
+
     def end_below(self, base: int, size: int) -> int:
         """The offset after the last batch in the first bytes of a segment."""
         end, position = base, 0
@@ -165,6 +176,8 @@ class DiskLogs:
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk
         self._segments: dict[Inode, SegmentBatches] = {}
+        self._logs: dict[str, tuple[tuple[str, ...], ReplicaLog]] = {}
+        """The log in each directory that was read, and the names that the directory had then."""
 
     def of(self, partition: TopicPartition) -> ReplicaLog | None:
         """The log of the partition in a working log directory; None where there is none."""
@@ -196,17 +209,24 @@ class DiskLogs:
 
     def _read(self, path: str) -> ReplicaLog:
         """Return the log whose segment files lie in the directory `path`."""
+        names = self.disk.children(path)
+        listed, log = self._logs.get(path, ((), None))
+        if log is None or listed is not names:
+            log = ReplicaLog(path, self._segments_of(path, names))
+            self._logs[path] = names, log
+        log.refresh()
+        return log
+
+    def _segments_of(self, path: str, names: Iterable[str]) -> dict[int, SegmentBatches]:
+        """The segments with these file names in the directory, by base offset."""
         segments: dict[int, SegmentBatches] = {}
-        for name in self.disk.children(path):
+        for name in names:
             base = offset_of(name)
             if base is None or not name.endswith(LOG):
                 continue
             inode = self.disk.inode(f"{path}/{name}")
-            if inode is None:
-                continue
-            known = self._segments.get(inode)
-            if known is None:
-                known = self._segments[inode] = SegmentBatches(inode)
-            known.refresh()
-            segments[base] = known
-        return ReplicaLog(path, segments)
+            if inode is not None:
+                known = self._segments.get(inode)
+                segments[base] = known if known is not None else SegmentBatches(inode)
+                self._segments[inode] = segments[base]
+        return segments

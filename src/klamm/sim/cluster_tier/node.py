@@ -59,6 +59,7 @@ leader.imbalance.check.interval.seconds=5
 controlled.shutdown.retry.backoff.ms=500
 klamm.delete.topic.dead.broker.wait.ms=3000
 klamm.log.scrub.interval.ms=5000
+klamm.controller.standby=false
 """
     return parse_node_config(text.encode(), f"broker {number}")
 

@@ -174,6 +174,15 @@ class Truncated(NamedTuple):
     """The end before."""
 
 
+class Expired(NamedTuple):
+    """A process is about to remove the first segment of a log, as retention does."""
+
+    node: int
+    partition: TopicPartition
+    end: int
+    """The offset after the segment's last record."""
+
+
 class WrittenAfterError(NamedTuple):
     """A process wrote to a log file although the device had refused a write or sync of that file."""
 
@@ -210,4 +219,4 @@ ClientEvent = (
     | Assigned
     | MemberGone
 )
-DiskEvent = Truncated | WrittenAfterError | PowerLost | NodeStarted
+DiskEvent = Truncated | Expired | WrittenAfterError | PowerLost | NodeStarted

@@ -11,7 +11,7 @@ import structlog
 from klamm.log.names import LOG, SWAP, DirectoryKind, offset_of, parse_directory
 from klamm.model.ids import TopicPartition
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
-from klamm.sim.cluster_tier.trace import DiskEvent, Truncated, WrittenAfterError
+from klamm.sim.cluster_tier.trace import DiskEvent, Expired, Truncated, WrittenAfterError
 from klamm.sim.disk import DiskObserver
 
 _ERROR: Final = 40
@@ -49,6 +49,8 @@ class DiskWatch(DiskObserver):
             return
         if base > log.start or log.is_single:
             self._tell(Truncated(self._node, p, base, log.end))
+        else:
+            self._tell(Expired(self._node, p, log.end_of_first))
 
     def on_error(self, call: str, path: str) -> None:
         """Record that an operation on the `.log` file failed, after which it must not be written."""

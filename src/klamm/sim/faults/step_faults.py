@@ -113,7 +113,7 @@ def foreign_write_before_read(cluster: ScheduledCluster, step: Step) -> Injected
 
 
 def notice_lost_after_read(cluster: ScheduledCluster, step: Step) -> InjectedFailure | None:
-    """The read happens and its connection breaks; then another client changes what was read. No effect on others."""
+    """A read happens and its connection breaks; another client changes what was read. Other steps do not fail."""
     if step.kind is not StepKind.READ:
         return None
     call_after(cluster, 0.0, write_to_what_is_read, cluster, step.what.split()[0])

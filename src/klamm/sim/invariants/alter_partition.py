@@ -125,14 +125,22 @@ def _is_expected_error(expected: ErrorCode | None, got: int) -> bool:
     return got == expected
 
 
+def _answered_with(error: ErrorCode, known: JudgedFrom | None, event: EventEnded) -> Iterator[tuple[str, Any, Any]]:
+    """Topic, request entry and response entry of each partition of an AlterPartition that was answered so."""
+    asked = event.event
+    if not isinstance(asked, AlterPartitionReceived) or known is None or asked.reply.result().error_code:
+        return
+    for topic, data, got in _answers(event, known):
+        if topic is not None and got is not None and got.error_code == error:
+            yield topic, data, got
+
+
 def refused_isr_changes_lost_a_race(history: History, event: EventEnded) -> str | None:
     """An ISR change that ZooKeeper refused lost a race: the stored state differs from the proposed one."""
     asked, known = event.event, _judged_from(history, event)
-    if not isinstance(asked, AlterPartitionReceived) or known is None or asked.reply.result().error_code:
-        return None
-    for topic, data, got in _answers(event, known):
-        if topic is None or got is None or got.error_code != ErrorCode.INVALID_UPDATE_VERSION:
-            continue
+    for topic, data, _ in _answered_with(ErrorCode.INVALID_UPDATE_VERSION, known, event):
+        assert isinstance(asked, AlterPartitionReceived)
+        assert known is not None
         if None not in _expected_errors(known, topic, asked.request.broker_id, data, asked.version):
             continue
         versions = history.states.versions.get(TopicPartition(topic, data.partition_index), [])
@@ -144,12 +152,7 @@ def refused_isr_changes_lost_a_race(history: History, event: EventEnded) -> str 
 
 def alter_partition_answers_match_zookeeper(history: History, event: EventEnded) -> str | None:
     """The state in an AlterPartition response was stored in the znode version that the response names."""
-    asked, known = event.event, _judged_from(history, event)
-    if not isinstance(asked, AlterPartitionReceived) or known is None or asked.reply.result().error_code:
-        return None
-    for topic, data, got in _answers(event, known):
-        if topic is None or got is None or got.error_code != ErrorCode.NONE:
-            continue
+    for topic, data, got in _answered_with(ErrorCode.NONE, _judged_from(history, event), event):
         p = TopicPartition(topic, data.partition_index)
         told = got.leader_id, got.leader_epoch, tuple(got.isr), got.partition_epoch
         if not any(

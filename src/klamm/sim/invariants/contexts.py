@@ -56,7 +56,7 @@ def describe(context: ControllerContext) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value with names instead of topics and partitions; empty dicts in a dict are left out."""
+    """Return the value with names instead of Topic and Partition objects, and without empty dicts in dicts."""
     match value:
         case Partition():
             return str(value)
@@ -70,7 +70,7 @@ def _plain(value: Any) -> Any:
 
 
 def _of_partition(p: Partition) -> tuple[Any, ...]:
-    """The fields of a partition."""
+    """Return the values of all fields of the partition, to be compared."""
     return tuple(getattr(p, f.name) for f in fields(p))
 
 
@@ -118,7 +118,7 @@ def _state(tree: Tree, p: TopicPartition, known: LeaderAndIsr | None, since: int
 
 
 def _difference(value: Any, expected: Any) -> str:
-    """Two values in words: of two dicts only what differs."""
+    """Return the text for two different values; of two dicts it has only the keys that differ."""
     if isinstance(value, dict) and isinstance(expected, dict):
         keys = [k for k in {**value, **expected} if value.get(k) != expected.get(k)]
         value, expected = {k: value.get(k) for k in keys}, {k: expected.get(k) for k in keys}

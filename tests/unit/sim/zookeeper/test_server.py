@@ -125,7 +125,7 @@ def test_pings_keep_a_session_of_the_zookeeper_model_alive() -> None:
     ModelZooKeeper().run(story)
 
 
-def test_a_subtree_watch_lasts_until_its_connection_is_lost() -> None:
+def test_a_recursive_watch_of_the_zookeeper_model_lasts_until_its_connection_is_lost() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client, other = await model.client("a"), await model.client("b")
         heard = heard_by(client)

@@ -66,7 +66,7 @@ class Member:
         self.may_commit: Callable[[], bool] = lambda: True
 
     async def run(self) -> None:
-        """Be a member for a while, then be away for a while, until this one retires."""
+        """Join the group for a while, then stay away for a while, again and again, until this member retires."""
         while True:
             settings = MemberSettings(
                 self._group, self._topics, session_timeout_ms=_SESSION_MS, rebalance_timeout_ms=_REBALANCE_MS
@@ -132,7 +132,7 @@ class Member:
                 await self._told(membership, offsets, late)
 
     async def _told(self, membership: Membership, offsets: dict[TopicPartition, int], committing: Steps[None]) -> None:
-        """Commit, and tell whether that is known to have worked. Raises KlammError."""
+        """Commit, and report the offsets as stored, or as possibly stored after an error. Raises KlammError."""
         began_s, is_stored = asyncio.get_running_loop().time(), False
         try:
             await self._client.run(committing)
@@ -142,7 +142,7 @@ class Member:
                 self._tell(CommitEnded(self._group, p, offset, is_stored, membership.generation, began_s))
 
     async def _go(self, member: GroupMember) -> None:
-        """Leave the group, or fall silent."""
+        """Leave the group, or send nothing more, so that the session of the member expires."""
         self._tell(MemberGone(self._group, member.membership.member_id))
         if self._rng.random() < _LEAVES:
             try:
@@ -151,5 +151,5 @@ class Member:
                 return
 
     def _backoff(self, total_s: float) -> Backoff:
-        """The waits between the attempts of one request."""
+        """Return the waits between the attempts of one request, which end after `total_s`."""
         return Backoff(asyncio.get_running_loop().time, total_s)

@@ -70,8 +70,11 @@ def polls_skip_nothing(history: TierHistory, event: Polled) -> str | None:
 
 
 def polls_end_at_the_high_watermark(history: TierHistory, event: Polled) -> str | None:
-    """A consumer reads no record at or above the high watermark in the same response."""
-    if event.records and event.records[-1][0] >= event.high_watermark:
+    """A consumer reads no record at or above the high watermark in the same response.
+
+    Partitions with a flipped bit are left out: the CRC of a batch does not cover its base offset.
+    """
+    if event.partition not in history.destroyed and event.records and event.records[-1][0] >= event.high_watermark:
         last = event.records[-1][0]
         return f"{event.partition}: {event.consumer} reads offset {last}, high watermark {event.high_watermark}"
     return None

@@ -8,7 +8,15 @@ from klamm.log.names import LEADER_EPOCHS
 from klamm.model.ids import TopicPartition
 from klamm.sim.cluster_tier.history import TierHistory, records_told
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs, ReplicaLog
-from klamm.sim.cluster_tier.trace import Acknowledged, NodeStarted, Polled, PowerLost, Truncated, WrittenAfterError
+from klamm.sim.cluster_tier.trace import (
+    Acknowledged,
+    Expired,
+    NodeStarted,
+    Polled,
+    PowerLost,
+    Truncated,
+    WrittenAfterError,
+)
 from klamm.sim.history.trace import StateWritten
 
 Records = Iterable[tuple[int, bytes]]
@@ -90,6 +98,21 @@ def committed_records_are_not_truncated(history: TierHistory, event: Truncated) 
             continue
         if leader is None or leader.epoch_at(offset) in (None, log.epoch_at(offset)):
             return f"{p}: replica {event.node} cuts its log at {event.offset}; {value!r} is committed at {offset}"
+    return None
+
+
+def retention_keeps_what_is_not_replicated(history: TierHistory, event: Expired) -> str | None:
+    """Retention removes no record that a member of the ISR lacks: it is at or above the high watermark (KAFKA-5634)."""
+    p = event.partition
+    if not history.is_promised(p) or not history.is_untouched(p):
+        return None
+    for broker in history.isr(p):
+        log = history.disks[broker].of(p)
+        if log is not None and log.end < event.end:
+            return (
+                f"{p}: replica {event.node} removes a segment that ends at {event.end}; replica {broker}, in ISR"
+                f" {history.isr(p)}, ends at {log.end}"
+            )
     return None
 
 

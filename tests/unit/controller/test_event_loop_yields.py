@@ -80,7 +80,7 @@ def large_request(partitions: int) -> LeaderAndIsrItem:
     return LeaderAndIsrItem(states, ("c",), 1)
 
 
-async def test_a_large_leader_and_isr_is_encoded_in_several_loop_iterations() -> None:
+async def test_a_large_leader_and_isr_is_encoded_in_several_event_loop_iterations() -> None:
     builder = RequestBuilder(ControllerContext(1), ControllerSettings(ONE), CountedSlices(PIECE))
     item = large_request(3 * PIECE)
 
@@ -131,7 +131,7 @@ async def test_queued_requests_to_a_removed_broker_are_released_one_per_loop_ite
     assert max(changes) == 1
 
 
-async def test_outdated_encoded_states_are_released_in_several_loop_iterations() -> None:
+async def test_encoded_partition_states_are_released_in_several_event_loop_iterations() -> None:
     context = ControllerContext(1)
     context.add_brokers([Broker(ONE, ())])
     batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), CountedSlices(PIECE))
@@ -148,7 +148,7 @@ async def test_outdated_encoded_states_are_released_in_several_loop_iterations()
 # ---- what is looked at
 
 
-async def test_failover_starts_a_brokers_replicas_in_several_loop_iterations() -> None:
+async def test_controller_failover_starts_a_brokers_replicas_in_several_event_loop_iterations() -> None:
     room = await Room.open(brokers=(1,), topics={"a": [(1,)] * (2 * PIECE)})
 
     def started() -> int:
@@ -163,7 +163,7 @@ async def test_failover_starts_a_brokers_replicas_in_several_loop_iterations() -
     assert max(changes) == PIECE
 
 
-async def test_failover_lists_replicas_one_broker_per_loop_iteration() -> None:
+async def test_controller_failover_lists_replicas_of_one_broker_per_event_loop_iteration() -> None:
     room = await Room.open(brokers=(1, 2, 3), topics={"a": [(1, 2, 3)] * (PIECE + 1)})
 
     def listed() -> int:
@@ -177,7 +177,7 @@ async def test_failover_lists_replicas_one_broker_per_loop_iteration() -> None:
     assert max(changes) == PIECE + 1
 
 
-def test_partitions_without_a_leader_are_collected_without_blocking_the_loop() -> None:
+def test_partitions_without_a_leader_are_collected_without_blocking_the_event_loop() -> None:
     context = ControllerContext(1)
     first, *_ = led(context, "a", 3)
     seen: list[Partition] = []
@@ -204,7 +204,7 @@ class RecordedSlices(CountedSlices):
         await super().checkpoint(items)
 
 
-async def test_replicas_in_deletion_are_counted_one_topic_per_loop_iteration() -> None:
+async def test_replicas_to_be_deleted_are_counted_for_one_topic_per_event_loop_iteration() -> None:
     slices, context = RecordedSlices(), ControllerContext(1)
     for number in range(9):
         led(context, f"t{number}", 3)

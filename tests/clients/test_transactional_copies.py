@@ -1,6 +1,5 @@
 """Exactly-once copies by Kafka's Java client (3.9, 4) and kafkajs, while the client and a broker are killed."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,11 +66,11 @@ class Copier:
 
 @pytest.mark.parametrize("library", FOREIGN_CLIENTS)
 def test_a_transactional_copy_stays_exactly_once_while_copier_and_coordinator_are_killed(
-    cluster: Cluster, library: str, tmp_path: Path, request: pytest.FixtureRequest, client_rounds: int
+    cluster: Cluster, library: str, tmp_path: Path, own_name: str, client_rounds: int
 ) -> None:
     if library != "java-4" and client_rounds == 1:
         pytest.skip("`make prove` runs it; Kafka Streams uses the transactions of Java 3.9 in each run")
-    source = re.sub(r"[^a-z0-9-]", "-", request.node.name)[-60:].strip("-")
+    source = own_name[-60:].strip("-")
     target = f"{source}-target"
     for topic in (source, target):
         cluster.create_topic(topic, PARTITIONS, 3, {"min.insync.replicas": "2"})

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.controller_room import Room
 from tests.support.memory_zookeeper import MemoryZooKeeper
+from tests.support.waiting import settle
 
 from klamm.controller import mirror as mirrors
 from klamm.controller.mirror import Mirror, MirrorLost, changed_by
@@ -119,12 +120,6 @@ CHANGES: dict[str, Callable[[Room], list[Op]]] = {
 }
 
 
-async def settle() -> None:
-    """Let the mirror read what was noted."""
-    for _ in range(50):
-        await asyncio.sleep(0)
-
-
 async def room_with_mirror() -> tuple[Room, Mirror, MemoryZooKeeper]:
     """A cluster with a controller, and a mirror that was read by another session."""
     room = await Room.open(topics=TOPICS)
@@ -150,7 +145,7 @@ async def following(mirror: Mirror) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("is_followed", [True, False], ids=["followed", "noted"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-async def test_a_controller_that_takes_a_mirror_begins_as_one_that_reads_everything(
+async def test_a_controller_started_from_a_standby_mirror_equals_one_that_read_all_znodes(
     change: Callable[[Room], list[Op]], is_followed: bool
 ) -> None:
     room, mirror, _ = await room_with_mirror()
@@ -171,7 +166,7 @@ async def test_a_controller_that_takes_a_mirror_begins_as_one_that_reads_everyth
     assert len(room.entries("warm")) == 1
 
 
-async def test_only_changed_znodes_are_read_at_the_election() -> None:
+async def test_an_elected_node_with_a_standby_mirror_reads_only_changed_znodes() -> None:
     room, mirror, _ = await room_with_mirror()
     async with following(mirror):
         room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
@@ -185,7 +180,7 @@ async def test_only_changed_znodes_are_read_at_the_election() -> None:
     assert [line.facts[name] for name in facts] == [3, 4, 1, 1]
 
 
-async def test_topics_of_a_mirror_are_watched_from_the_election_on() -> None:
+async def test_an_elected_node_with_a_standby_mirror_sets_watches_on_all_topics() -> None:
     room, _, _ = await room_with_mirror()
 
     await room.become_controller()
@@ -194,7 +189,7 @@ async def test_topics_of_a_mirror_are_watched_from_the_election_on() -> None:
     assert znodes.TOPICS in room.client.child_watches
 
 
-async def test_a_topic_that_an_acl_hides_from_now_on_makes_the_controller_read_everything() -> None:
+async def test_a_topic_znode_newly_protected_by_an_acl_makes_the_controller_read_everything() -> None:
     room, _, _ = await room_with_mirror()
     room.observer = None
     room.ensemble.unreadable.add(znodes.topic_path("b"))
@@ -209,7 +204,7 @@ async def test_a_topic_that_an_acl_hides_from_now_on_makes_the_controller_read_e
 # ---- a mirror that may be wrong is lost
 
 
-async def test_a_mirror_is_lost_with_the_connection_of_its_session() -> None:
+async def test_a_standby_mirror_becomes_invalid_when_its_zookeeper_connection_is_lost() -> None:
     _, mirror, session = await room_with_mirror()
 
     session.on_state(SessionState.DISCONNECTED)
@@ -219,7 +214,7 @@ async def test_a_mirror_is_lost_with_the_connection_of_its_session() -> None:
         await mirror.finish(0)
 
 
-async def test_a_mirror_whose_server_lags_behind_the_election_is_lost() -> None:
+async def test_a_standby_mirror_is_invalid_if_its_server_lags_behind_the_election() -> None:
     room, mirror, session = await room_with_mirror()
     session.last_seen_zxid = room.ensemble.zxid
 
@@ -228,7 +223,7 @@ async def test_a_mirror_whose_server_lags_behind_the_election_is_lost() -> None:
         await mirror.finish(room.ensemble.zxid + 1)
 
 
-async def test_a_mirror_with_too_many_noted_changes_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_standby_mirror_with_too_many_unread_changes_becomes_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrors, "MAX_CHANGED_PATHS", 3)
     room, mirror, _ = await room_with_mirror()
 
@@ -240,7 +235,7 @@ async def test_a_mirror_with_too_many_noted_changes_is_lost(monkeypatch: pytest.
     assert not mirror.changed_count
 
 
-async def test_a_mirror_is_lost_when_brokers_topics_itself_changes() -> None:
+async def test_a_standby_mirror_becomes_invalid_when_the_znode_brokers_topics_itself_changes() -> None:
     room, mirror, _ = await room_with_mirror()
 
     room.ensemble.apply([Set(znodes.TOPICS, b"")])
@@ -249,7 +244,9 @@ async def test_a_mirror_is_lost_when_brokers_topics_itself_changes() -> None:
         await mirror.finish(0)
 
 
-async def test_a_mirror_is_lost_when_changed_znodes_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_standby_mirror_becomes_invalid_when_changed_znodes_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     room, mirror, session = await room_with_mirror()
 
     async def fail(*_: Any, **__: Any) -> Any:
@@ -265,7 +262,7 @@ async def test_a_mirror_is_lost_when_changed_znodes_cannot_be_read(monkeypatch: 
         await mirror.finish(0)
 
 
-async def test_noted_changes_survive_the_end_of_a_finished_mirrors_session() -> None:
+async def test_a_finished_standby_mirror_keeps_its_unread_changes_when_its_session_ends() -> None:
     room, mirror, session = await room_with_mirror()
     room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
     await mirror.finish(room.ensemble.zxid)
@@ -275,7 +272,7 @@ async def test_noted_changes_survive_the_end_of_a_finished_mirrors_session() -> 
     assert [str(p) for p in mirror.unread_partitions()] == ["a-0"]
 
 
-async def test_an_election_during_a_read_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_election_waits_for_a_running_read_of_the_standby_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
     room, mirror, session = await room_with_mirror()
     may_read = asyncio.Event()
     get_many = session.get_many
@@ -297,7 +294,7 @@ async def test_an_election_during_a_read_waits_for_its_end(monkeypatch: pytest.M
     assert room.partition("a-0").leader_epoch == 7
 
 
-async def test_a_change_during_its_read_is_noted_again() -> None:
+async def test_a_znode_changed_while_the_standby_mirror_reads_the_znode_is_read_again() -> None:
     room, mirror, session = await room_with_mirror()
     get_many = session.get_many
 
@@ -315,7 +312,7 @@ async def test_a_change_during_its_read_is_noted_again() -> None:
     assert room.partition("a-0").leader_epoch == 7
 
 
-async def test_zookeeper_without_persistent_watches_gives_no_mirror() -> None:
+async def test_a_node_keeps_no_standby_mirror_if_zookeeper_lacks_persistent_watches() -> None:
     room = await Room.open(topics=TOPICS)
     room.ensemble.refuses_subtree_watches = True
 
@@ -323,7 +320,7 @@ async def test_zookeeper_without_persistent_watches_gives_no_mirror() -> None:
         await Mirror(room.ensemble.client(), CountedSlices(), uses_topic_ids=True).load()
 
 
-async def test_a_discarded_mirror_holds_no_partition() -> None:
+async def test_a_discarded_standby_mirror_releases_its_partitions() -> None:
     _, mirror, _ = await room_with_mirror()
     context = mirror.context
 
@@ -334,7 +331,7 @@ async def test_a_discarded_mirror_holds_no_partition() -> None:
     assert not any(context.replica_states.values())
 
 
-async def test_work_is_awaited_only_until_the_mirror_is_lost() -> None:
+async def test_waiting_for_work_of_a_standby_mirror_ends_when_the_mirror_becomes_invalid() -> None:
     _, mirror, _ = await room_with_mirror()
     work = asyncio.create_task(mirror.unless_lost(asyncio.Event().wait()))  # type: ignore[arg-type]
     await settle()
@@ -357,13 +354,13 @@ async def test_work_is_awaited_only_until_the_mirror_is_lost() -> None:
         ("/brokers/topics/a/partitions/7/state/odd", [], []),
     ],
 )
-def test_a_path_belongs_to_a_topic_a_partition_or_neither(
+def test_changed_znode_paths_are_attributed_to_a_topic_a_partition_or_neither(
     path: str, topics: list[str], partitions: list[tuple[str, int]]
 ) -> None:
     assert changed_by([path]) == (topics, partitions)
 
 
-async def test_a_mirror_without_a_topics_znode_is_an_error() -> None:
+async def test_loading_a_standby_mirror_without_the_znode_brokers_topics_raises_an_error() -> None:
     room = Room()
 
     with pytest.raises(NoNode):

@@ -1,30 +1,18 @@
 """A controller that does not know yet that it has been replaced changes nothing: ZooKeeper refuses its writes."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from kazoo.client import KazooClient
 from tests.clients.test_interruptions import PARTITIONS, TOPIC, own_cluster
 from tests.support.cluster import Cluster
+from tests.support.kazoo_clients import kazoo_client
 
 from klamm.embedded.nodes import Command, klamm_node
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal_reader import Entry, read_journals
 
 __all__ = ["own_cluster"]
-
-
-@contextmanager
-def znodes(cluster: Cluster) -> Iterator[KazooClient]:
-    client = KazooClient(cluster.zookeeper.connect_string)
-    client.start()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def states(client: KazooClient) -> list[bytes]:
@@ -42,7 +30,7 @@ def test_zookeeper_writes_of_a_replaced_controller_are_refused(own_cluster: Clus
         pytest.skip("only klamm keeps a journal")
     zombie = own_cluster.controller_id
     other = next(n for n in own_cluster.nodes if n.broker_id != zombie)
-    with znodes(own_cluster) as client:
+    with kazoo_client(own_cluster.zookeeper.connect_string) as client:
         epoch = int(client.get("/controller_epoch")[0])
         client.set("/controller_epoch", b"%d" % (epoch + 1))  # what a new controller does first
 

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from itertools import count
 
 import pytest
-from tests.support.real_controllers import World, eventually
+from tests.support.real_controllers import World
+from tests.support.waiting import eventually
 
 from klamm.controller.controller import Controller
 from klamm.embedded.zookeeper import ZooKeeperServer

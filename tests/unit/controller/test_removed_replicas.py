@@ -40,7 +40,7 @@ async def moved_away_from_a_dead_broker() -> Room:
     return room
 
 
-async def test_a_replica_reassigned_away_from_a_dead_broker_is_deleted_when_it_returns() -> None:
+async def test_a_replica_reassigned_away_from_a_dead_broker_is_deleted_when_that_broker_returns() -> None:
     room = await moved_away_from_a_dead_broker()
     [record] = room.term.context.pending_deletions[BrokerId(2)].values()
     assert (record.topic, list(record.partitions)) == ("a", [0])
@@ -299,7 +299,7 @@ async def join_without_completing(room: Room) -> None:
     room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
 
 
-async def test_a_reassignment_removes_no_replica_while_no_target_replica_can_lead() -> None:
+async def test_a_reassignment_removes_no_replica_while_no_target_replica_can_become_leader() -> None:
     room = await room_with(1, brokers=(1, 2))
     await ask(room, a_0=[2])
     room.term.context.begin_shutdown(BrokerId(2))

@@ -182,7 +182,7 @@ def test_merging_requests_keeps_the_deletions_of_a_topic_and_of_its_recreation()
     assert len(item.stops) == 2
 
 
-def test_large_stop_replica_requests_of_different_partitions_are_not_merged() -> None:
+def test_large_stop_replica_requests_for_different_partitions_are_not_merged() -> None:
     orders = Orders()
     different: list[ControlItem] = [item for n in range(3) for item in orders.stops(n, delete=True)]
     stops = [i for i in different if isinstance(i, StopReplicaItem)]

@@ -7,7 +7,7 @@ import pytest
 from klamm.controller.steps import gather_limited
 
 
-async def test_gather_limited_returns_results_in_order_and_limits_concurrency() -> None:
+async def test_the_function_gather_limited_returns_results_in_order_and_limits_concurrency() -> None:
     under_way = most = 0
 
     async def step(number: int) -> int:

@@ -11,7 +11,7 @@ from tests.simulation.injected_bugs.clones import INJECTED_BUGS, MAX_ACTIONS, RO
 
 
 @pytest.mark.parametrize("name", INJECTED_BUGS)
-def test_each_injected_bug_still_applies_to_the_source(name: str, tmp_path: Path) -> None:
+def test_each_injected_bug_can_still_be_applied_to_the_source_code(name: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
 
     inject(tmp_path, INJECTED_BUGS[name])

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.clients.test_moves import TOOL, plan_file, run
+from tests.clients.test_reassignment_under_load import TOOL, plan_file, run
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.workload import Workload
@@ -102,7 +102,7 @@ def test_cancelling_a_reassignment_under_load_restores_the_original_replicas_and
     move.judge()
 
 
-def test_a_reassignment_completes_after_nodes_are_killed_during_it(own_cluster: Cluster, tmp_path: Path) -> None:
+def test_a_reassignment_completes_although_nodes_are_killed_meanwhile(own_cluster: Cluster, tmp_path: Path) -> None:
     """The controller, and one that receives a replica; the reassignment waits, and ends when it may."""
     move = Move(own_cluster, "survivor", tmp_path)
     move.begin()

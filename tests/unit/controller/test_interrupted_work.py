@@ -68,7 +68,7 @@ async def test_the_next_controller_starts_and_completes_an_interrupted_reassignm
     assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in requests)
 
 
-async def test_a_replica_whose_removal_failed_to_be_written_is_deleted_again_later() -> None:
+async def test_a_replica_whose_removal_from_the_assignment_was_not_written_is_deleted_again() -> None:
     """ZooKeeper failed with the assignment, after the order to delete; the broker's answer had the log made again."""
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(on_api_reassignment, ApiPartitionReassignment({parse_topic_partition("a-0"): [BrokerId(2)]}))

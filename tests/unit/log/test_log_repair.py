@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
+from tests.unit.log.simulated_node import DIRECTORY, Killed, SimulatedNode, kill_at
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
@@ -27,10 +27,6 @@ from klamm.wire.records import CorruptRecords
 FILES = f"{DIRECTORY}/{ORDERS}"
 OVERRIDES = {"orders": {"segment.bytes": "1000", "index.interval.bytes": "200", "file.delete.delay.ms": "1000"}}
 VALUES = [f"value-{number:03}" for number in range(40)]
-
-
-class Killed(BaseException):
-    """The process ends in this file operation."""
 
 
 class DamagedNode(SimulatedNode):
@@ -245,6 +241,26 @@ def test_a_log_truncation_during_a_repair_cancels_the_repair() -> None:
     in_damaged_node(main)
 
 
+@pytest.mark.parametrize("end", [6, 0], ids=["the segment is the last one now", "the segment is gone"])
+def test_a_log_truncation_before_a_repair_cancels_the_repair(end: int) -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        node.damage(log, 5)
+        await scrub(node, logs)
+        [segment] = [segment for segment in log.segments if segment.damaged]
+        if end:
+            log.truncate_to(end)
+        else:
+            log.truncate_fully_and_start_at(0)
+            for value in VALUES[:9]:
+                log.append_as_leader(batch(value), 4)
+            log.roll()
+
+        with pytest.raises(CannotMend, match="the log was truncated before the repair"):
+            await mend_segment(node.world, InlineWorkers(), log, segment, node.fetch)
+
+    in_damaged_node(main)
+
+
 @pytest.mark.parametrize("blocked", ["running", "paused"])
 def test_repairing_a_log_that_is_being_compacted_or_copied_is_refused(blocked: str) -> None:
     async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
@@ -288,14 +304,6 @@ def test_a_crash_at_any_file_operation_of_a_log_repair_loses_no_record(loses_pow
 
 def _mend_until_killed(node: DamagedNode, operation: int) -> bool:
     """Kill the process at this file operation of the repair; False where there are fewer."""
-    count = 0
-
-    def kill(call: str, path: str) -> int | None:
-        nonlocal count
-        count += 1
-        if count >= operation:
-            raise Killed
-        return None
 
     async def main(logs: LogManager) -> None:
         log = node.fill(logs)
@@ -304,7 +312,7 @@ def _mend_until_killed(node: DamagedNode, operation: int) -> bool:
         node.disk.sync_filesystem("/")
         node.damage(log, 5, 8)
         await scrub(node, logs)
-        node.disk.fault = kill
+        node.disk.fault = kill_at(operation)
         await node.mend(log)
         node.disk.fault = lambda call, path: None
 

@@ -1,34 +1,23 @@
 """Kafka's Java client (3.9, 4) and kafkajs: produce, commit, seek, and share a topic while a member is killed."""
 
-import re
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from confluent_kafka import Producer
 from tests.clients.test_groups import committed, end_offsets
 from tests.support import foreign_clients
 from tests.support.cluster import Cluster
 from tests.support.foreign_clients import FOREIGN_CLIENTS, JAVA
-from tests.support.group_members import Members, group_members
+from tests.support.group_members import Members
 
 PARTITIONS = 6
 BATCH = 60
 
 
 @pytest.fixture
-def name(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+def name(cluster: Cluster, own_name: str) -> str:
     """A topic and a group of the test's own; both have this name."""
-    name = re.sub(r"[^a-z0-9-]", "-", request.node.name)
     # some timestamps are of 1970: without a limit, retention would delete the records while the test runs
-    cluster.create_topic(name, PARTITIONS, 3, {"min.insync.replicas": "2", "retention.ms": "-1"})
-    return name
-
-
-@pytest.fixture
-def members(cluster: Cluster, tmp_path: Path, name: str) -> Iterator[Members]:
-    with group_members(tmp_path / "members", cluster.bootstrap, name, name) as running:
-        yield running
+    cluster.create_topic(own_name, PARTITIONS, 3, {"min.insync.replicas": "2", "retention.ms": "-1"})
+    return own_name
 
 
 def produce(cluster: Cluster, library: str, topic: str, first: int) -> set[str]:

@@ -1,0 +1,272 @@
+"""A node that is not controller keeps a mirror for its election, and a new one after each term or loss."""
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+import pytest
+from tests.support.controller_nodes import Nodes
+from tests.support.memory_zookeeper import MemoryZooKeeper
+
+from klamm.controller import mirror as mirrors
+from klamm.controller import standby as standbys
+from klamm.controller.controller import Controller
+from klamm.controller.decisions.standby import StandbyMode, keeps_mirror
+from klamm.controller.mirror import Mirror, MirrorSession
+from klamm.controller.observer import Observer
+from klamm.controller.standby import Standby, StandbyPorts
+from klamm.model.ids import BrokerId
+from klamm.zk.errors import ConnectionLoss
+from klamm.zk.operations import Delete
+from klamm.zk.states import SessionState
+from klamm.zk.znodes import encode_controller
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("START_DELAY_S", "RETRY_BACKOFF_S", "GIVE_WAY_S"):
+        monkeypatch.setattr(standbys, name, 0)
+    monkeypatch.setattr(mirrors, "PAUSE_S", 0)
+    monkeypatch.setattr(mirrors, "FOLLOW_INTERVAL_S", 0)
+
+
+class Pair:
+    """Node 1 is controller, node 2 stands by."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.sessions: list[MemoryZooKeeper] = []
+        self.is_chosen = True
+        self.failures: list[Exception] = []
+        self.errors: list[Exception] = []
+        self.standby: Standby
+        self.controller: Controller
+
+    async def start(self) -> None:
+        """Start both nodes, and wait until the mirror is read."""
+        await self.nodes.start(1)
+        await self.nodes.settle()
+        await self.nodes.topic("a", [(1, 2), (2, 1)])
+        observer = Observer()
+        observer.on_unexpected_error = self.errors.append  # type: ignore[assignment, method-assign]
+        ports = StandbyPorts(self._open, lambda: self.is_chosen)
+        self.controller = await self.nodes.start(2, observer=observer, standby=ports)
+        standby = self.controller.standby
+        assert standby is not None
+        self.standby = standby
+
+    async def current(self) -> Mirror:
+        """Wait until the mirror is read; return it."""
+        await self.nodes.eventually(lambda: self.standby.is_current)
+        assert self.standby.mirror is not None
+        return self.standby.mirror
+
+    async def _open(self) -> MirrorSession:
+        if self.failures:
+            raise self.failures.pop()
+        self.sessions.append(self.nodes.ensemble.client())
+        return self.sessions[-1]
+
+    def elect_node_2(self) -> Awaitable[None]:
+        """End the controller's process."""
+        return self.nodes.stop(1)
+
+    def lines(self, kind: str) -> list[Mapping[str, Any]]:
+        """The facts of the journal lines of node 2 of this kind."""
+        return [e.facts for e in self.nodes.journal(2, kind)]
+
+
+@pytest.fixture
+async def pair(nodes: Nodes) -> Pair:
+    made = Pair(nodes)
+    await made.start()
+    return made
+
+
+async def test_an_elected_standby_node_becomes_controller_from_its_mirror_of_zookeeper(pair: Pair) -> None:
+    mirror = await pair.current()
+
+    await pair.elect_node_2()
+    await pair.nodes.settle()
+
+    term = pair.controller.term
+    assert term is not None
+    assert term.context.topics is mirror.context.topics
+    assert [(f["topic_count"], f["states_to_read"]) for f in pair.lines("warm")] == [(1, 0)]
+    assert [(f["topic_count"], f["partition_count"]) for f in pair.lines("standby")] == [(1, 2)]
+    assert pair.standby.mirror is None
+    assert not pair.sessions[0].is_alive
+    assert not pair.standby.losses
+
+
+async def test_a_node_whose_controller_term_ended_loads_a_new_standby_mirror(pair: Pair) -> None:
+    await pair.current()
+    await pair.elect_node_2()
+    await pair.nodes.settle()
+    assert len(pair.sessions) == 1
+
+    pair.nodes.ensemble.apply([Delete("/controller")])
+    await pair.nodes.ensemble.client().create("/controller", encode_controller(BrokerId(9), 0), ephemeral=True)
+
+    await pair.current()
+
+    assert not pair.controller.is_active
+    assert len(pair.sessions) == 2
+
+
+async def test_an_elected_node_with_an_unfinished_standby_mirror_reads_everything_from_zookeeper(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirrors, "PAUSE_S", 3600)
+    pair = Pair(nodes)
+    await pair.start()
+    await nodes.eventually(lambda: pair.standby.mirror is not None)
+
+    await pair.elect_node_2()
+    await nodes.settle()
+
+    assert pair.controller.term is not None
+    assert list(pair.controller.term.context.topics) == ["a"]
+    assert not pair.lines("warm")
+    assert "before everything was read" in pair.lines("standby")[-1]["lost"]
+
+
+async def test_an_elected_node_whose_mirror_session_does_not_answer_reads_everything_from_zookeeper(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.current()
+    monkeypatch.setattr(standbys, "TAKE_TIMEOUT_S", 0)
+
+    async def never(path: str) -> None:
+        await pair.nodes.ensemble.client().exists("/")
+        await _forever()
+
+    pair.sessions[0].sync = never  # type: ignore[method-assign]
+    await pair.elect_node_2()
+    await pair.nodes.eventually(lambda: bool(pair.lines("standby")[1:]))
+    await pair.nodes.settle()
+
+    assert pair.controller.term is not None
+    assert list(pair.controller.term.context.topics) == ["a"]
+    assert not pair.lines("warm")
+    assert "did not arrive within" in pair.lines("standby")[-1]["lost"]
+
+
+async def test_a_standby_mirror_that_became_invalid_is_loaded_again(pair: Pair) -> None:
+    first = await pair.current()
+
+    pair.sessions[0].on_state(SessionState.DISCONNECTED)
+    await pair.nodes.eventually(lambda: pair.standby.mirror is not first and pair.standby.is_current)
+
+    assert pair.standby.losses == 1
+    assert not pair.sessions[0].is_alive
+    assert pair.sessions[1].is_alive
+    assert [f.get("lost") for f in pair.lines("standby")] == [None, "the ZooKeeper session is disconnected", None]
+
+
+async def test_opening_the_zookeeper_session_of_a_standby_mirror_is_retried(nodes: Nodes) -> None:
+    pair = Pair(nodes)
+    pair.failures = [ConnectionLoss("", "no server"), ConnectionLoss("", "no server")]
+    await pair.start()
+
+    await pair.current()
+
+    assert [f.get("lost") for f in pair.lines("standby")] == ["no server", "no server", None]
+
+
+async def test_a_standby_waits_before_retrying_a_zookeeper_server_without_persistent_watches(nodes: Nodes) -> None:
+    pair = Pair(nodes)
+    nodes.ensemble.refuses_subtree_watches = True
+    await pair.start()
+    await nodes.eventually(lambda: bool(pair.lines("standby")))
+    await nodes.settle()
+
+    assert [f["lost"] for f in pair.lines("standby")] == ["ZooKeeper servers before 3.6 have no persistent watches"]
+    await pair.elect_node_2()
+    await nodes.settle()
+    assert pair.controller.is_active
+
+
+async def test_an_unexpected_error_ends_the_standby_mirror_but_not_the_node(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.current()
+    error = RuntimeError("a bug")
+
+    async def fail(self: Mirror, paths: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Mirror, "_read_changed", fail)
+    await pair.nodes.topic("b", [(1,)])
+    await pair.nodes.eventually(lambda: bool(pair.errors))
+
+    assert pair.errors == [error]
+    assert pair.lines("failed")[-1]["what"] == "keeping a mirror"
+    await pair.elect_node_2()
+    await pair.nodes.settle()
+    assert pair.controller.term is not None
+    assert list(pair.controller.term.context.topics) == ["a", "b"]
+
+
+async def test_a_node_no_longer_chosen_as_standby_discards_its_mirror(pair: Pair) -> None:
+    await pair.current()
+    pair.is_chosen = False
+
+    pair.standby._check_choice()
+    await pair.nodes.eventually(lambda: pair.standby.mirror is None)
+
+    assert pair.lines("standby")[-1]["lost"] == "other nodes are chosen to keep one"
+
+
+async def test_nodes_without_a_standby_mirror_wait_before_a_controller_election(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    await pair.current()
+    monkeypatch.setattr(standbys, "GIVE_WAY_S", 7)
+    monkeypatch.setattr("klamm.controller.standby.asyncio.sleep", sleep)
+    await pair.standby.give_way()
+    assert waits == []
+    pair.standby.is_current = False
+    await pair.standby.give_way()
+    assert waits == [7]
+
+
+async def test_stopping_a_standby_closes_the_zookeeper_session_of_its_mirror(pair: Pair) -> None:
+    await pair.current()
+
+    await pair.nodes.stop(2)
+
+    assert not pair.sessions[0].is_alive
+
+
+def ids(*numbers: int) -> list[BrokerId]:
+    return [BrokerId(n) for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("mode", "broker", "live", "expected"),
+    [
+        (StandbyMode.AUTO, 5, ids(1, 2, 3, 4, 5), True),
+        (StandbyMode.AUTO, 1, ids(1, 2, 3, 4, 5, 6), True),
+        (StandbyMode.AUTO, 2, ids(6, 5, 4, 3, 2, 1), True),
+        (StandbyMode.AUTO, 3, ids(1, 2, 3, 4, 5, 6), False),
+        (StandbyMode.AUTO, 3, ids(2, 3, 4, 5, 6, 7), True),
+        (StandbyMode.AUTO, 0, [], True),
+        (StandbyMode.TRUE, 9, ids(1, 2, 3, 4, 5, 6), True),
+        (StandbyMode.FALSE, 1, ids(1), False),
+    ],
+)
+def test_the_live_brokers_with_the_lowest_ids_keep_standby_mirrors_in_a_large_cluster(
+    mode: StandbyMode, broker: int, live: list[BrokerId], expected: bool
+) -> None:
+    assert keeps_mirror(mode, BrokerId(broker), live) is expected
+
+
+async def _forever() -> None:
+    """Wait until cancelled."""
+    await asyncio.Event().wait()
