@@ -1,7 +1,7 @@
 """Write rows with one format in one Spark session, for `benchmarks.spark_write`; this file needs nothing but PySpark.
 
-Reads a JSON object from standard input: `format`, `settings`, `options`, `rows`, `bytes`, `tasks` and `rounds`. Writes
-a line before and after each round.
+Reads a JSON object from standard input: `format`, `settings`, `options`, `rows`, `bytes`, `tasks` and `rounds`. Begins
+each round when a line comes, and writes the seconds that it took.
 """
 
 import json
@@ -29,11 +29,10 @@ def main() -> None:
     columns = (f"LPAD(STRING(id), {KEY_BYTES}, '0') AS key", f"CONCAT('{padding}', LPAD(STRING(id), 10, '0')) AS value")
     for number in range(job["rounds"] + 1):  # the first one warms up
         rows = spark.range(0, job["rows"] if number else 100_000, numPartitions=job["tasks"]).selectExpr(*columns)
-        tell("begin")
+        sys.stdin.readline()
         begin = time.perf_counter()
         rows.write.format(job["format"]).mode("append").options(**job["options"]).save()
         tell(str(time.perf_counter() - begin))
-        sys.stdin.readline()
     spark.stop()
 
 

@@ -14,7 +14,7 @@ from tests.support.cluster import Cluster
 
 from klamm.runtime.processes import Child, spawn, ticks
 
-START_TIMEOUT_S = 90
+START_TIMEOUT_S = 180
 DRAIN_TIMEOUT_S = 180
 COMMIT_TIMEOUT_S = 180
 LONGEST_LIFE_S = 6.0

@@ -22,32 +22,35 @@ def murmur2_of(keys: pa.BinaryArray) -> Words:
     """MurmurHash2 of each key with Kafka's seed; the result for null has no meaning."""
     lengths = lengths_of(keys).clip(0)
     starts = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, offset=4 * keys.offset)[:-1].astype(np.int64)
-    content = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
-    padded = np.concatenate([content, np.zeros(4, np.uint8)])  # the last word of a key may pass the end
+    words = _words_at_every_byte(keys.buffers()[2] or b"")
     hashes = np.uint32(_SEED) ^ lengths.astype(np.uint32)
-    longer = np.flatnonzero(lengths >= 4)
-    step = 0
+    shortest = int(lengths.min()) if len(lengths) else 0
+    for at in range(0, shortest & ~3, 4):  # all keys have these words
+        hashes = hashes * _MULTIPLIER ^ _mixed(words[starts + at])
+    at = shortest & ~3
+    longer = np.flatnonzero(lengths >= at + 4)
     while longer.size:
-        word = _words(padded, starts[longer] + 4 * step) * _MULTIPLIER
-        word = (word ^ word >> np.uint32(24)) * _MULTIPLIER
-        hashes[longer] = hashes[longer] * _MULTIPLIER ^ word
-        step += 1
-        longer = longer[lengths[longer] >= 4 * (step + 1)]
+        hashes[longer] = hashes[longer] * _MULTIPLIER ^ _mixed(words[starts[longer] + at])
+        at += 4
+        longer = longer[lengths[longer] >= at + 4]
     tails = lengths & 3
-    ragged = np.flatnonzero(tails)
-    mask = (np.uint32(1) << (8 * tails[ragged]).astype(np.uint32)) - np.uint32(1)
-    tail = _words(padded, starts[ragged] + (lengths[ragged] & ~3)) & mask
-    hashes[ragged] = (hashes[ragged] ^ tail) * _MULTIPLIER
+    mask = (np.uint32(1) << (8 * tails).astype(np.uint32)) - np.uint32(1)
+    tail = words[starts + (lengths & ~3)] & mask
+    hashes = np.where(tails > 0, (hashes ^ tail) * _MULTIPLIER, hashes)
     hashes = (hashes ^ hashes >> np.uint32(13)) * _MULTIPLIER
     return hashes ^ hashes >> np.uint32(15)
 
 
-def _words(content: npt.NDArray[np.uint8], at: Longs) -> Words:
-    """The little-endian words of 32 bits at these positions."""
-    word = content[at].astype(np.uint32)
-    for byte in range(1, 4):
-        word |= content[at + byte].astype(np.uint32) << np.uint32(8 * byte)
-    return word
+def _mixed(words: Words) -> Words:
+    """The words as they enter the hash."""
+    words = words * _MULTIPLIER
+    return (words ^ words >> np.uint32(24)) * _MULTIPLIER
+
+
+def _words_at_every_byte(content: "pa.Buffer | bytes") -> Words:
+    """The little-endian word of 32 bits at each byte of the content, and at its end."""
+    padded = bytes(content) + bytes(4)  # the last word of a key may pass the end
+    return np.ndarray((len(padded) - 3,), np.dtype("<u4"), padded, strides=(1,))
 
 
 def partitions_by_key(keys: pa.BinaryArray, count: int) -> Longs:

@@ -148,7 +148,8 @@ def _sorted_by(
     width = int(chosen.max()) + 1
     targets = topic_of * width + chosen
     if (targets[1:] < targets[:-1]).any():
-        order = np.argsort(targets.astype(np.int32) if targets.max() < 1 << 31 else targets, kind="stable")
+        # numpy sorts numbers of 16 bits by their digits, ten times faster
+        order = np.argsort(targets.astype(np.uint16) if targets.max() < 1 << 16 else targets, kind="stable")
         targets = targets[order]
         picked = pa.array(order)
         records = RecordColumns(*(None if c is None else c.take(picked) for c in records))

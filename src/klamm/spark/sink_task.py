@@ -25,7 +25,7 @@ from klamm.spark.sink_options import WriteOptions
 from klamm.spark.sink_rows import BadRow, Router, gather, rows_of
 from klamm.spark.sink_schema import SinkColumns
 from klamm.spark.sink_transactions import OpenTransaction, SinkTransactions
-from klamm.wire.records.batch import crc32c
+from klamm.wire.records.batch import HEADER_BYTES, crc32c
 
 GATHERED_BYTES: Final = 8 << 20
 """Rows that are encoded together: enough to fill batches where rows go to many partitions."""
@@ -199,9 +199,10 @@ def _encoded(
             counts |= _count_partitions(brokers, new)
         encoded = list(encode_runs(*router.route(rows, counts), options.batch_bytes))
         for records in encoded:
-            if records.rows == 1 and len(records.payload) > options.send.max_request_bytes:
+            size = HEADER_BYTES + len(records.payload)
+            if records.rows == 1 and size > options.send.max_request_bytes:
                 raise BadRow(
-                    f"a row for {records.partition} has {len(records.payload):,} bytes, more than "
+                    f"a row for {records.partition} needs {size:,} bytes, more than "
                     f"kafka.max.request.size={options.send.max_request_bytes}: raise it, and max.message.bytes of the "
                     "topic"
                 )

@@ -74,7 +74,7 @@ OPTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "small batches": (ROWS, OPTION | {"kafka.batch.size": "10"}),
     "a small request": (ROWS, OPTION | {"kafka.max.request.size": "10"}),
     "a large request": (QUERIES["a value too large"], OPTION | {"kafka.max.request.size": "2000000"}),
-    "keys ignored": ("SELECT 'k' AS key, 'v' AS value", OPTION | {"kafka.partitioner.ignore.keys": "true"}),
+    "keys ignored": (QUERIES["null keys"], OPTION | {"kafka.partitioner.ignore.keys": "false"}),
     "lingering": (ROWS, OPTION | {"kafka.linger.ms": "5", "kafka.retries": "3"}),
     "a client id": (ROWS, OPTION | {"kafka.client.id": "somebody"}),
     "options for reading": (ROWS, OPTION | {"startingOffsets": "earliest", "failOnDataLoss": "false"}),
