@@ -30,7 +30,7 @@ from tests.support import apache_kafka
 
 QUIET_S: Final = 0.4
 SLOWER_S: Final = 1.6
-"""How much longer a step waits in a script that is played again."""
+"""How much longer a step waits in a script that is played again, or that restarts the brokers."""
 MAX_REPEATED: Final = 60
 WARM_UP: Final = 40
 """Scripts that are played first and not looked at: a Java process is slow at first."""
@@ -74,7 +74,8 @@ class Stage:
         try:
             for restart in (None, STOP, KILL):
                 chosen = [script for script in scripts if script.restart == restart and not script.is_alone]
-                await self._play_together(chosen, restart, quiet_s or self._quiet_s, played)
+                slower_s = SLOWER_S if restart else 0.0  # a Java process is slow at first
+                await self._play_together(chosen, restart, (quiet_s or self._quiet_s) + slower_s, played)
             for script in scripts:
                 if script.is_alone:
                     await self._play_together([script], None, quiet_s or self._quiet_s, played)
