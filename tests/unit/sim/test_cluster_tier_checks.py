@@ -153,6 +153,8 @@ def test_a_log_left_by_a_reassignment_is_a_violation_unless_topics_have_no_ids()
         cluster.tier.zookeeper.topics.znodes["orders"] = TopicZnode(topic_id, {0: moved}, 1)
         assert (only_assigned_replicas_have_logs(cluster) is None) is is_accepted
     del cluster.tier.zookeeper.topics.znodes["orders"]
+    assert only_assigned_replicas_have_logs(cluster) is None
+    cluster.tier.zookeeper.topics.ids[TOPIC_ID] = "orders"
     assert only_assigned_replicas_have_logs(cluster) is not None
 
 
