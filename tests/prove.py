@@ -30,7 +30,14 @@ def make(target: str, *variables: str) -> tuple[str, ...]:
 PROPERTIES = (sys.executable, "-m", "pytest", "tests/unit", "--hypothesis-profile", "prove", "--timeout", "100000")
 CLIENTS = tuple(
     f"tests/clients/test_{name}.py"
-    for name in ("foreign_groups", "foreign_copies", "produce_consume", "spark_kills", "streams", "connect")
+    for name in (
+        "groups_of_other_clients",
+        "transactional_copies",
+        "produce_consume",
+        "spark_kills",
+        "streams",
+        "connect",
+    )
 )
 CLIENT_ROUNDS = (sys.executable, "-m", "pytest", *CLIENTS, "--client-rounds", "12", "--timeout", "100000")
 TOOLS = (sys.executable, "-m", "pytest", "tests/clients/test_client_tools.py", "--brokers", "apache")

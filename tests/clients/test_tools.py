@@ -177,9 +177,7 @@ def no_throttle(cluster: Cluster, topic: str) -> bool:
     )
 
 
-def test_klamm_shows_a_reassignment_to_a_paused_broker_as_unfinished_and_cancels_the_reassignment(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_klamm_reassign_shows_and_cancels_a_reassignment_to_a_paused_broker(cluster: Cluster, tmp_path: Path) -> None:
     node, (first, second) = away_from(cluster)
     asked = ",".join(n.address for n in cluster.nodes if n is not node)
     klamm("topics", "create", "--topic", "stuck", "--replica-assignment", f"{first}:{second}", "--wait")

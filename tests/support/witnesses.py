@@ -11,7 +11,7 @@ from tests.support.kafka_tools import kafka_tools
 from tests.support.records import Found, Sent
 
 TIMEOUT_S = 120
-POLL_S = 10
+POLL_S = 60
 
 
 class Witness(Protocol):

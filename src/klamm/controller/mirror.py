@@ -77,7 +77,7 @@ class Mirror:
         self._changed: dict[str, None] = {}
         self._has_changes = asyncio.Event()
         self._without_state: dict[Partition, None] = {}
-        """Partitions whose state znode does not exist or cannot be read."""
+        """Partitions whose state znode does not exist or cannot be read: a new controller reads it once more."""
         self._is_reading = asyncio.Lock()
         self._is_finished = False
         session.on_watch = self._on_watch
@@ -206,9 +206,7 @@ class Mirror:
             await put_states(self.context, self.slices, read)
             for p in read.found:
                 self._without_state.pop(p, None)
-            for p in read.unreadable:
-                self.context.forget_leadership(p)
-                self._without_state[p] = None
+            self._without_state.update(dict.fromkeys(read.unreadable))
 
     async def _read_topics(self, names: Sequence[str]) -> list[Partition]:
         """Read these topics; returns the partitions that are new, or have another assignment.

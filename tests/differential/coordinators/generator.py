@@ -10,9 +10,14 @@ from tests.differential.coordinators.script import OPERATOR, Script
 
 from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
+TOPIC_EVERY: Final = 25
+
 
 def draw(seed: int, restart: str | None = None) -> Script:
-    """The script of a seed. One in three has timers that expire. `restart` restarts the brokers in its middle."""
+    """The script of a seed. One in three has timers that expire, one in 25 ends with the deletion of its topic.
+
+    `restart` restarts the brokers in its middle instead.
+    """
     rng = Random(seed)
     draft = Draft(rng, uses_timers=seed % 3 == 0)
     subjects = rng.choice(_SUBJECTS)
@@ -26,6 +31,8 @@ def draw(seed: int, restart: str | None = None) -> Script:
             restarts_at = count
             _restart(draft, str(restart))
         rng.choices(list(weights), list(weights.values()))[0](draft)
+    if seed % TOPIC_EVERY == 0 and restart is None:
+        rng.choice((group_actions, transaction_actions)).delete_a_topic(draft)
     return Script(seed, tuple(draft.steps))
 
 

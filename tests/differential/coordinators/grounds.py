@@ -103,6 +103,31 @@ class TwoBrokers:
     def other(self, partition: TopicPartition) -> Address:
         return self._addresses[self._other_id(partition)]
 
+    async def move_home(self, partition: TopicPartition) -> None:
+        if self._leaders[partition] != self._ids[partition.partition % 2]:
+            await self.move(partition)
+
+    async def create_topic(self, name: str) -> None:
+        assignment = m.CreatableReplicaAssignment(0, (self._ids[0],))
+        request = m.CreateTopicsRequest([m.CreatableTopic(name, -1, -1, [assignment])], 30_000)
+        await self._ask_controller(ApiKey.CREATE_TOPICS, 4, request)
+        await self._wait_until_known(name, True)
+
+    async def delete_topic(self, name: str) -> None:
+        await self._ask_controller(
+            ApiKey.DELETE_TOPICS, 3, m.DeleteTopicsRequest(topic_names=(name,), timeout_ms=30_000)
+        )
+        await self._wait_until_known(name, False)
+
+    async def _wait_until_known(self, topic: str, is_known: bool) -> None:
+        request = m.MetadataRequest([m.MetadataRequestTopic(name=topic)], False)
+        for address in self._addresses.values():
+            async with asyncio.timeout(_TIMEOUT_S):
+                async for _ in _ticks():
+                    answer = await self._ask(address, ApiKey.METADATA, 7, request)
+                    if (answer.topics[0].error_code == ErrorCode.NONE) is is_known:
+                        break
+
     async def move(self, partition: TopicPartition) -> None:
         target = self._other_id(partition)
         replicas = (target, self._leaders[partition])
@@ -128,6 +153,8 @@ class TwoBrokers:
             found = answer.topics[0].partitions
             self._leaders |= {TopicPartition(topic, p.partition_index): p.leader_id for p in found}
         await self._wait_until_all_loaded()
+        for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+            await self.move_home(TopicPartition(topic, 0))
 
     def _restart_node(self, broker_id: int, how: str) -> None:
         node = self._cluster.node(broker_id)

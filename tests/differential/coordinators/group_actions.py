@@ -19,7 +19,7 @@ from tests.differential.coordinators.draft import (
     SYNC,
     Draft,
 )
-from tests.differential.coordinators.names import DATA
+from tests.differential.coordinators.names import DATA, OWN
 from tests.differential.coordinators.requests import NOWHERE, STRANGER
 from tests.differential.coordinators.script import OPERATOR, STATIC
 
@@ -244,7 +244,7 @@ def let_a_member_id_expire(d: Draft) -> None:
         return enter(d)
     d.add("m3", "join", v=d.rng.randint(4, JOIN), member="", session=SHORT_MS, protocols=["range"])
     d.add(OPERATOR, "wait", seconds=SHORT_MS / 1000 + MARGIN_S)
-    d.add("m3", "join", v=JOIN, session=60_000, protocols=["range"])
+    d.add("m3", "join", v=JOIN, protocols=["range"])
     return None
 
 
@@ -344,6 +344,26 @@ def commit_without_a_group(d: Draft) -> None:
     d.add("m1", "commit", v=d.version(COMMIT, 5), offsets=[[DATA, 0, 9]], **nobody)
     fetch(d)
     delete_offsets(d)
+
+
+def keep_the_group(d: Draft) -> None:
+    """If it has no members, commit an offset: with any topic Kafka deletes groups that have neither."""
+    d.add("m1", "commit", v=COMMIT, offsets=[[DATA, 1, 3]], generation=None, member="")
+
+
+def delete_a_topic(d: Draft) -> None:
+    """The topic of committed offsets is deleted: they go with it."""
+    who = d.some_member()
+    nobody = {"generation": None, "member": ""} if d.one_in(2) else {}
+    keep_the_group(d)
+    d.add(OPERATOR, "create_topic")
+    d.add(who, "commit", v=d.version(COMMIT, 1), offsets=[[OWN, 0, 5], [DATA, 0, 7]], **nobody)
+    d.add(OPERATOR, "fetch", v=d.version(FETCH, 1), partitions=[[OWN, 0], [DATA, 0]])
+    if d.one_in(3):
+        d.add(OPERATOR, "move", topic=OFFSETS_TOPIC)
+    d.add(OPERATOR, "delete_topic")
+    d.add(OPERATOR, "fetch", v=d.version(FETCH, 1), partitions=[[OWN, 0], [DATA, 0]])
+    d.add(who, "commit", v=d.version(COMMIT, 1), offsets=[[OWN, 0, 5], [DATA, 1, 7]], **nobody)
 
 
 WEIGHTS: Final[dict[Callable[[Draft], Any], int]] = {

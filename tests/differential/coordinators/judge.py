@@ -22,7 +22,7 @@ from tests.differential.coordinators import recordings
 from tests.differential.coordinators.comparison import compare
 from tests.differential.coordinators.generator import draw
 from tests.differential.coordinators.grounds import APACHE, KLAMM, MIXED, SLOTS, TwoBrokers, ground, name_in_slot
-from tests.differential.coordinators.names import PARTITIONS, Place
+from tests.differential.coordinators.names import OWN, PARTITIONS, Place
 from tests.differential.coordinators.player import Player
 from tests.differential.coordinators.recordings import Recording
 from tests.differential.coordinators.script import KILL, NAMES, STOP, Script
@@ -30,7 +30,7 @@ from tests.support import apache_kafka
 
 QUIET_S: Final = 0.4
 SLOWER_S: Final = 1.6
-"""How much longer a step waits in a script that is played again."""
+"""How much longer a step waits in a script that is played again, or that restarts the brokers."""
 MAX_REPEATED: Final = 60
 WARM_UP: Final = 40
 """Scripts that are played first and not looked at: a Java process is slow at first."""
@@ -68,13 +68,17 @@ class Stage:
         self._played = 0
 
     async def play(self, scripts: Sequence[Script], quiet_s: float | None = None) -> Played:
-        """Play the scripts side by side, in each slot one after another; those that restart the brokers at the end."""
+        """Play the scripts side by side, in each slot one after another; then those with restarts, and those alone."""
         played: Played = {}
         telling = asyncio.create_task(self._tell(played, len(scripts)))
         try:
             for restart in (None, STOP, KILL):
-                chosen = [script for script in scripts if script.restart == restart]
-                await self._play_together(chosen, restart, quiet_s or self._quiet_s, played)
+                chosen = [script for script in scripts if script.restart == restart and not script.is_alone]
+                slower_s = SLOWER_S if restart else 0.0  # a Java process is slow at first
+                await self._play_together(chosen, restart, (quiet_s or self._quiet_s) + slower_s, played)
+            for script in scripts:
+                if script.is_alone:
+                    await self._play_together([script], None, quiet_s or self._quiet_s, played)
         finally:
             telling.cancel()
         return played
@@ -127,7 +131,8 @@ def slot_of(script: Script) -> int:
 
 
 def place_of(slot: int, number: int) -> Place:
-    return Place(slot, number * PARTITIONS, {name: name_in_slot(f"{number}{name}", slot) for name in NAMES})
+    names = {name: name_in_slot(f"{number}{name}", slot) for name in NAMES}
+    return Place(slot, number * PARTITIONS, {**names, OWN: f"{number}{OWN}"})
 
 
 class Setting(NamedTuple):
@@ -209,9 +214,9 @@ def _save(directory: Path, setting: Setting, verdict: Verdict) -> None:
 
 
 def _record(count: int, scripts: Sequence[Script], verdict: Verdict) -> None:
-    """Keep so many scripts that take no time, half of them with moves, and what Apache Kafka answered."""
+    """Keep so many quick scripts, half of them with moves, and what Apache Kafka answered."""
     verbs = {script.seed: {step.verb for step in script.steps} for script in verdict.agreed(scripts)}
-    quick = [s for s in verdict.agreed(scripts) if not {"wait", "restart"} & verbs[s.seed]]
+    quick = [s for s in verdict.agreed(scripts) if not {"wait", "restart", "delete_topic"} & verbs[s.seed]]
     moved = [script for script in quick if "move" in verbs[script.seed]][: count // 2]
     others = [script for script in quick if "move" not in verbs[script.seed]]
     fitting = sorted([*moved, *others[: count - len(moved)]], key=lambda script: script.seed)

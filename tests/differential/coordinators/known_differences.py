@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from tests.differential.coordinators.script import STOP
+
 _NEW_GROUP: Final = re.compile(r"\{group_id=\w+ protocol_type= group_state=(?:Empty)? group_type=(?:classic)?\}(?:, )?")
 _NO_GROUP: Final = "{error_code=GROUP_ID_NOT_FOUND throttle_time_ms=0 topics=[]}"
 """The response to OffsetDelete."""
@@ -36,6 +38,13 @@ def _without_new_groups(line: str) -> str:
     return line
 
 
+def _closed_by_a_stop(before: Sequence[str], ours: str, theirs: str) -> bool:
+    step = next((line for line in reversed(before) if not line.startswith(" ")), "")
+    answers = [line.partition("> ")[2] for line in (ours, theirs)]
+    ends = {"closed" if answer == "closed" else "error_code=NOT_COORDINATOR" in answer for answer in answers}
+    return f"restart how={STOP!r}" in step and ends == {"closed", True}
+
+
 def _pairs(lines: Sequence[str]) -> list[tuple[str, str]]:
     """Each step with each answer in it."""
     found, step = [], ""
@@ -52,6 +61,8 @@ RULES: Final[dict[str, Callable[[Sequence[str], str, str], bool]]] = {
     "while the producer has begun none; klamm tells none": _start_of_an_empty_transaction,
     "A TxnOffsetCommit that is refused leaves an empty group behind, until the next look for expired offsets; "
     "klamm makes none": _group_of_a_refused_commit,
+    "A broker that is stopped answers requests that wait with NOT_COORDINATOR, or closes the connection first, as it "
+    "happens": _closed_by_a_stop,
 }
 
 

@@ -16,6 +16,8 @@ _MEMBER_ID: Final = re.compile(
     r"^(.*)-([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})$", re.DOTALL
 )
 DATA: Final = "data"
+OWN: Final = "own"
+"""A topic that a script creates and deletes."""
 PARTITIONS: Final = 2
 """Partitions of the topic `data` that a script has for itself."""
 
@@ -27,7 +29,7 @@ class Place:
         self.slot = slot
         self.first_partition = first_partition
         self.real = dict(names)
-        """From the names of groups and transactional ids in the script to those in the cluster."""
+        """From the names of groups, transactional ids and its own topic in the script to those in the cluster."""
         self.known = {real: name for name, real in names.items()}
 
 
@@ -67,7 +69,7 @@ class Names:
             return f"{topic}-{partition - self._place.first_partition}"
         if topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) and partition == self._place.slot:
             return f"{topic}-slot"
-        return f"{topic}-{partition}"
+        return f"{self.text(topic)}-{partition}"
 
     # ---- whole messages
 
@@ -103,7 +105,7 @@ _PARTITION_FIELDS: Final = {"partition", "partition_index", "index", "partitions
 _BY_FIELD: Final[dict[str, Callable[[Names, Any], str]]] = {
     **dict.fromkeys(("error_code", "partition_error_code"), lambda names, value: ErrorCode(value).name),
     **dict.fromkeys(("member_id", "leader"), Names.member),
-    **dict.fromkeys(("group_id", "group", "key", "transactional_id"), Names.text),
+    **dict.fromkeys(("group_id", "group", "key", "transactional_id", "topic", "name"), Names.text),
     "producer_id": Names.producer,
     "client_host": lambda names, value: str(value),
     **dict.fromkeys(

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from tests.differential.coordinators.contents import Contents
-from tests.differential.coordinators.names import DATA, PARTITIONS, Names, Place
+from tests.differential.coordinators.names import DATA, OWN, PARTITIONS, Names, Place
 from tests.differential.coordinators.requests import VERBS, Actor, Requests, Sent
 from tests.differential.coordinators.script import DYNAMIC, OPERATOR, PRODUCERS, STATIC, Script, Step
 
@@ -30,7 +30,7 @@ WAITING: Final = frozenset(("join", "sync"))
 """Verbs whose answer may have to wait for other members."""
 REBALANCING: Final = WAITING | {"enter", "leave", "wait", "move", "restart", "drop", "delete_groups"}
 LISTS: Final = frozenset(("list_groups", "list_transactions"))
-ENDING: Final = frozenset(("end", "init", "wait", "move", "restart", "mark"))
+ENDING: Final = frozenset(("end", "init", "wait", "move", "restart", "mark", "delete_topic"))
 """After these markers may be on their way."""
 
 
@@ -46,6 +46,18 @@ class Ground(Protocol):
 
     def other(self, partition: TopicPartition) -> Address:
         """The broker that does not lead it."""
+        ...
+
+    async def move_home(self, partition: TopicPartition) -> None:
+        """Make the broker the leader that was at first."""
+        ...
+
+    async def create_topic(self, name: str) -> None:
+        """Create a topic with one partition, and wait until both brokers know it."""
+        ...
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic, and wait until neither broker knows it."""
         ...
 
     async def move(self, partition: TopicPartition) -> None:
@@ -104,6 +116,8 @@ class Player:
     async def play(self) -> list[str]:
         """Take every step, and end with what the coordinators tell and what their topics contain."""
         try:
+            for partition in self._coordinator_partitions():
+                await self._ground.move_home(partition)
             starts = {partition: await self._end_offset(partition) for partition in self._coordinator_partitions()}
             for number, step in enumerate(self._script.steps):
                 before = len(self.lines)
@@ -148,6 +162,11 @@ class Player:
             await asyncio.sleep(_REPLICATION_S)
             await self._ground.move(TopicPartition(step.options["topic"], self._place.slot))
             await self._settle(None, can_trigger=True)
+        elif step.verb == "create_topic":
+            await self._ground.create_topic(self._place.real[OWN])
+        elif step.verb == "delete_topic":
+            await self._ground.delete_topic(self._place.real[OWN])
+            await asyncio.sleep(_REPLICATION_S)  # its offsets are removed in another thread
         elif step.verb == "restart":
             await asyncio.sleep(_REPLICATION_S)
             await self._restart()

@@ -17,6 +17,8 @@ _VERSION_PREFIX: Final = 2
 STRANGER: Final = "stranger"
 NOWHERE: Final = "nope"
 """A topic that does not exist."""
+LONG_MS: Final = 600_000
+"""Timeouts that no script sees expire, however long brokers need to restart."""
 LONG: Final = "x" * 5_000
 """Metadata of a commit that is longer than offset.metadata.max.bytes."""
 
@@ -57,7 +59,11 @@ class Requests:
         self._actors = actors
 
     def build(self, who: Actor, verb: str, options: Mapping[str, Any]) -> Sent:
-        return _BUILD[verb](self, who, dict(options))
+        real = dict(options)
+        for name in ("offsets", "partitions"):
+            if real.get(name) is not None:
+                real[name] = [[self._place.real.get(topic, topic), *rest] for topic, *rest in real[name]]
+        return _BUILD[verb](self, who, real)
 
     # ---- names
 
@@ -94,8 +100,8 @@ class Requests:
         protocols = [m.JoinGroupRequestProtocol(name, _subscription(who, o)) for name in o.get("protocols", ["range"])]
         message = m.JoinGroupRequest(
             self._group(o),
-            o.get("session", 60_000),
-            o.get("rebalance", 60_000),
+            o.get("session", LONG_MS),
+            o.get("rebalance", LONG_MS),
             self._member(who, o),
             self._instance(who, o, 5),
             o.get("type", "consumer"),
@@ -218,7 +224,7 @@ class Requests:
     def init(self, who: Actor, o: dict[str, Any]) -> Sent:
         known = self._producer(who, o) if o.get("continues") and o["v"] >= 3 else (-1, -1)
         name = None if o.get("id", "") is None else self._transaction(who, o)
-        message = m.InitProducerIdRequest(name, o.get("timeout", 60_000), *known)
+        message = m.InitProducerIdRequest(name, o.get("timeout", LONG_MS), *known)
         return Sent(ApiKey.INIT_PRODUCER_ID, o["v"], message, TRANSACTIONS_TOPIC)
 
     def add_partitions(self, who: Actor, o: dict[str, Any]) -> Sent:

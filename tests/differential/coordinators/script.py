@@ -35,6 +35,11 @@ class Script(NamedTuple):
         """How its brokers are restarted in the middle: STOP or KILL; None where they are not."""
         return next((str(step.options["how"]) for step in self.steps if step.verb == "restart"), None)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other script may run meanwhile: where a topic is deleted, Kafka removes empty groups of all."""
+        return any(step.verb == "delete_topic" for step in self.steps)
+
 
 def to_json(script: Script) -> str:
     return json.dumps([script.seed, [[s.who, s.verb, dict(s.options)] for s in script.steps]], separators=(",", ":"))

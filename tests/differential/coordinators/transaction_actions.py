@@ -21,7 +21,7 @@ from tests.differential.coordinators.draft import (
     TXN_COMMIT,
     Draft,
 )
-from tests.differential.coordinators.names import DATA
+from tests.differential.coordinators.names import DATA, OWN
 from tests.differential.coordinators.requests import NOWHERE, STRANGER
 from tests.differential.coordinators.script import OPERATOR
 
@@ -209,6 +209,26 @@ def time_out_a_transaction(d: Draft) -> None:
     d.add(OPERATOR, "wait", seconds=SHORT_MS / 1000 + MARGIN_S)
     d.add(who, "end", v=d.version(END), commits=True)
     return None
+
+
+def delete_a_topic(d: Draft) -> None:
+    """A topic is deleted while a transaction has it, and offsets of it: the transaction ends without it."""
+    who = d.some_producer()
+    group_actions.keep_the_group(d)
+    d.add(OPERATOR, "create_topic")
+    d.add(who, "init", v=d.version(INIT))
+    d.add(who, "init", v=d.version(INIT))
+    d.add(who, "add_partitions", v=d.version(3), partitions=[[OWN, 0], [DATA, 0]])
+    if d.one_in(2):
+        d.add(who, "add_offsets", v=d.version(ADD_OFFSETS))
+        d.add(who, "txn_commit", v=d.version(TXN_COMMIT), offsets=[[OWN, 0, 5], [DATA, 0, 7]])
+    d.add(OPERATOR, "delete_topic")
+    if d.one_in(2):
+        d.add(OPERATOR, "describe_transactions", ids=["x", "y"])
+    if d.one_in(3):
+        d.add(OPERATOR, "move", topic=TRANSACTIONS_TOPIC)
+    d.add(who, "end", v=d.version(END), commits=not d.one_in(3))
+    d.add(OPERATOR, "fetch", v=FETCH, partitions=[[OWN, 0], [DATA, 0]], stable=True)
 
 
 WEIGHTS: Final[dict[Callable[[Draft], Any], int]] = {

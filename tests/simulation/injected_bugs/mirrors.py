@@ -6,7 +6,7 @@ from tests.simulation.injected_bugs.mutant import Patch
 
 from klamm.controller.context import Partition, Topic
 from klamm.controller.handlers import mirrored
-from klamm.controller.mirror import Mirror, _ignore
+from klamm.controller.mirror import Mirror
 from klamm.zk.jute import Stat
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import TopicZnode
@@ -35,18 +35,6 @@ def changes_not_read_again(patch: Patch) -> None:
             self._changed.pop(path, None)
 
     patch.setattr(Mirror, "_read_changed", forget)
-
-
-def mirror_taken_without_sync(patch: Patch) -> None:
-    """The election takes the mirror without waiting for the notices of the newest changes."""
-
-    async def finish_at_once(self: Mirror, zxid: int) -> None:
-        """The patched function, with the injected bug."""
-        async with self._is_reading:
-            self._is_finished = True
-        self._session.on_watch = self._session.on_state = _ignore
-
-    patch.setattr(Mirror, "finish", finish_at_once)
 
 
 def noted_changes_forgotten_at_the_election(patch: Patch) -> None:

@@ -67,7 +67,6 @@ from tests.simulation.injected_bugs.leaders_and_isrs import (
 )
 from tests.simulation.injected_bugs.mirrors import (
     changes_not_read_again,
-    mirror_taken_without_sync,
     noted_changes_forgotten_at_the_election,
     notices_lost,
     recreated_topic_taken_for_the_old_one,
@@ -274,7 +273,6 @@ MUTANTS = (
     Mutant("au", "KAFKA-4360", "handlers wait for live replicas", elections_wait_for_live_replicas, (45,)),
     Mutant("av", "", "a mirror misses some notices", notices_lost, (34,)),
     Mutant("aw", "", "a mirror does not read what changed", changes_not_read_again, (34,)),
-    Mutant("ax", "", "a mirror is taken without sync", mirror_taken_without_sync, (34,)),
     Mutant("ay", "", "noted changes are not read at the election", noted_changes_forgotten_at_the_election, (34,)),
     Mutant("az", "", "a recreated topic is taken for the old one", recreated_topic_taken_for_the_old_one, (34, 25)),
 )

@@ -65,7 +65,7 @@ async def test_leader_and_isr_sets_is_new_for_new_replicas_only() -> None:
     ]
 
 
-async def test_control_requests_of_a_batch_share_a_partition_state_and_the_next_batch_is_newer() -> None:
+async def test_control_requests_of_one_batch_share_a_partition_state_object() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(1, 2), p, is_new=False)

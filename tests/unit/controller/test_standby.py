@@ -236,6 +236,21 @@ async def test_nodes_without_a_standby_mirror_wait_before_a_controller_election(
     assert waits == [7]
 
 
+async def test_a_node_gives_way_when_the_controller_is_gone(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Standby] = []
+
+    async def give_way(self: Standby) -> None:
+        given.append(self)
+
+    monkeypatch.setattr(Standby, "give_way", give_way)
+    await pair.current()
+
+    await pair.elect_node_2()
+    await pair.nodes.settle()
+
+    assert given == [pair.standby]
+
+
 async def test_stopping_a_standby_closes_the_zookeeper_session_of_its_mirror(pair: Pair) -> None:
     await pair.current()
 

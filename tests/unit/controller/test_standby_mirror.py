@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.controller_room import Room
 from tests.support.memory_zookeeper import MemoryZooKeeper
+from tests.support.model_zookeeper import ModelZooKeeper
 from tests.support.waiting import settle
 
 from klamm.controller import mirror as mirrors
@@ -23,6 +24,7 @@ from klamm.zk import znodes
 from klamm.zk.errors import NoNode, SessionExpired, Unimplemented, ZkCode
 from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.states import SessionState
+from klamm.zk.store import Store
 
 TOPICS: dict[str, list[tuple[int, ...]]] = {"a": [(1, 2, 3), (2, 3, 1)], "b": [(3, 1)], "c": [(1,)]}
 STATE = znodes.state_path(TopicPartition("a", 0))
@@ -267,9 +269,61 @@ async def test_a_finished_standby_mirror_keeps_its_unread_changes_when_its_sessi
     room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
     await mirror.finish(room.ensemble.zxid)
 
+    room.ensemble.apply([Set(znodes.TOPICS, b"")])
     await session.close()
 
     assert [str(p) for p in mirror.unread_partitions()] == ["a-0"]
+
+
+async def test_a_finished_mirror_reads_nothing_any_more() -> None:
+    room, mirror, _ = await room_with_mirror()
+    async with following(mirror):
+        room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
+        await mirror.finish(room.ensemble.zxid)
+        await settle()
+
+        assert mirror.changed_count == 1
+
+
+async def test_partitions_without_a_state_of_a_topic_that_changed_last_are_not_read_twice() -> None:
+    room, mirror, _ = await room_with_mirror()
+    async with following(mirror):
+        room.ensemble.apply([Delete(STATE)])
+    room.ensemble.apply([Set(znodes.topic_path("a"), payload((1, 2), topic_id=topic_id(room, "a")))])
+
+    await room.become_controller()
+
+    [line] = room.entries("warm")
+    assert (line.facts["topics_to_read"], line.facts["states_to_read"]) == (1, 0)
+    assert isinstance(room.observer, Comparison)
+    assert room.observer.compared == 1
+
+
+async def test_a_broker_whose_only_topic_was_deleted_is_not_in_the_context_of_the_next_controller() -> None:
+    room, mirror, _ = await room_with_mirror()
+    async with following(mirror):
+        room.ensemble.apply([Create(znodes.topic_path("x"), payload((9,)))])
+        await settle()
+        room.ensemble.apply([Delete(znodes.topic_path("x"))])
+
+    await room.become_controller()
+
+    assert sorted(room.term.context.replica_states) == [1, 2, 3]
+
+
+async def test_a_topic_that_gets_an_id_has_it_in_the_mirror() -> None:
+    room = await Room.open()
+    without = {0: ReplicaAssignment((BrokerId(1),))}
+    room.ensemble.apply([Create(znodes.topic_path("old"), znodes.encode_topic(None, without))])
+    mirror = Mirror(room.ensemble.client(), CountedSlices(), uses_topic_ids=False)
+    await mirror.load()
+    assert mirror.context.topics["old"].id is None
+
+    async with following(mirror):
+        room.ensemble.apply([Set(znodes.topic_path("old"), payload((1,)))])
+
+    found = mirror.context.topic_with_id(uuid.UUID(int=5))
+    assert found is mirror.context.topics["old"]
 
 
 async def test_an_election_waits_for_a_running_read_of_the_standby_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,3 +419,25 @@ async def test_loading_a_standby_mirror_without_the_znode_brokers_topics_raises_
 
     with pytest.raises(NoNode):
         await Mirror(room.ensemble.client(), CountedSlices(), uses_topic_ids=True).load()
+
+
+def test_a_finished_mirror_has_the_notices_of_a_server_that_lags() -> None:
+    async def story(model: ModelZooKeeper) -> None:
+        writer = await model.client("writer", "zk-1:2181")
+        await Store(writer).create_top_level_paths()
+        await Store(writer).create_topic("a", {0: ReplicaAssignment((BrokerId(1),))}, uuid.uuid4(), {})
+        for path in (znodes.partitions_path("a"), znodes.partition_path(TopicPartition("a", 0))):
+            await writer.create(path, b"")
+        await writer.create(STATE, znodes.encode_state(CHANGED))
+        reader = await model.client("reader", "zk-2:2181")
+        mirror = Mirror(reader, CountedSlices(), uses_topic_ids=True)
+        await mirror.load()
+        model.servers[1].lag_s = lambda: 2.0
+
+        await writer.set(STATE, znodes.encode_state(CHANGED))
+        assert not mirror.unread_partitions()
+        await mirror.finish(writer.seen_zxid)
+
+        assert [str(p) for p in mirror.unread_partitions()] == ["a-0"]
+
+    ModelZooKeeper(servers=2).run(story)

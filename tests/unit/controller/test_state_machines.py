@@ -170,7 +170,7 @@ async def waiting_partition() -> tuple[Room, Partition]:
     return room, room.partition("a-0")
 
 
-async def test_a_new_partition_that_comes_online_gets_a_leader_and_its_replicas_is_new() -> None:
+async def test_replicas_of_a_new_partition_get_leader_and_isr_with_is_new() -> None:
     room, partition = await waiting_partition()
     assert partition.state is PartitionState.NEW
 

@@ -48,7 +48,7 @@ def remove(room: Room, topic: str) -> None:
         room.ensemble.apply([Delete(path)])
 
 
-def test_changes_of_the_topic_list_are_new_and_deleted_topics_sorted_by_name() -> None:
+def test_comparing_topic_lists_returns_new_and_deleted_topics_sorted_by_name() -> None:
     assert diff_topics({}, ["b", "a"]) == (("a", "b"), ())
 
 

@@ -126,7 +126,7 @@ def test_a_groups_first_unfinished_offset_commit_is_dropped_when_its_partition_i
     play(body)
 
 
-def test_an_offsets_expiry_keeps_the_pending_offset_of_an_open_transaction() -> None:
+def test_expiry_of_a_committed_offset_keeps_the_pending_offset_of_an_open_transaction() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         await write_transactional(room, offset_records(6))

@@ -68,7 +68,7 @@ def test_a_transaction_value_of_the_flexible_version_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", b"\0\2" + b"\0" * 40, b"\0\0" + b"\0" * 5])
-def test_a_malformed_transaction_value_is_refused(value: bytes) -> None:
+def test_a_malformed_value_of_a_transaction_state_record_is_refused(value: bytes) -> None:
     with pytest.raises(UnknownRecord):
         read_value("copy", value)
 

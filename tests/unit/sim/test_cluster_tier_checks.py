@@ -122,7 +122,7 @@ class Resting:
         self.disk.write_atomically("/data1/orders-0/leader-epoch-checkpoint", text.encode())
 
 
-def test_an_isr_that_does_not_grow_is_accepted_only_if_the_leader_is_damaged() -> None:
+def test_an_incomplete_isr_at_rest_is_a_violation_unless_the_log_of_the_leader_is_damaged() -> None:
     cluster = Resting(isr=(1,))
     cluster.final_reads[ORDERS].error = "a record is refused: NOT_ENOUGH_REPLICAS"
     assert "ISR (1,)" in str(isrs_are_whole(cluster))
@@ -153,6 +153,8 @@ def test_a_log_left_by_a_reassignment_is_a_violation_unless_topics_have_no_ids()
         cluster.tier.zookeeper.topics.znodes["orders"] = TopicZnode(topic_id, {0: moved}, 1)
         assert (only_assigned_replicas_have_logs(cluster) is None) is is_accepted
     del cluster.tier.zookeeper.topics.znodes["orders"]
+    assert only_assigned_replicas_have_logs(cluster) is None
+    cluster.tier.zookeeper.topics.ids[TOPIC_ID] = "orders"
     assert only_assigned_replicas_have_logs(cluster) is not None
 
 

@@ -31,7 +31,7 @@ def test_an_unexpected_controller_error_other_than_memory_error_is_a_violation(
     assert bool(wrong) is is_found
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["at its end", "the node stops"])
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["event ends", "node stops"])
 async def test_the_simulation_records_controller_events_interrupted_by_the_end_of_the_node(is_stopped: bool) -> None:
     found: list[bool] = []
 

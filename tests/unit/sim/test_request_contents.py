@@ -63,7 +63,11 @@ def test_an_outdated_state_in_a_request_is_a_violation_unless_zookeeper_refused_
     assert (rule(history, RequestQueued(TERM, TWO, 5, make(told))) is not None) is is_found
 
 
-@pytest.mark.parametrize(("elected_at", "is_found"), [(4, True), (6, False)], ids=["by it", "before its election"])
+@pytest.mark.parametrize(
+    ("elected_at", "is_found"),
+    [(4, True), (6, False)],
+    ids=["created by this controller", "created before its election"],
+)
 def test_a_leader_and_isr_without_is_new_for_a_partition_just_created_is_a_violation(
     elected_at: int, is_found: bool
 ) -> None:

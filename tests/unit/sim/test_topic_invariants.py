@@ -43,7 +43,7 @@ def test_a_partition_added_during_the_deletion_of_an_online_topic_must_not_come_
     assert (wrong is not None) is had_come_up
 
 
-@pytest.mark.parametrize("is_new", [False, True], ids=["it is the one", "it was made since"])
+@pytest.mark.parametrize("is_new", [False, True], ids=["same topic", "topic recreated"])
 def test_removing_a_deletion_request_before_its_topic_is_a_violation_unless_recreated(is_new: bool) -> None:
     """A controller took the topic away, and needed a second more for the request; meanwhile somebody made it anew."""
     history = history_of(controllers={"sessions": {7}})

@@ -244,12 +244,14 @@ def leader_epochs_are_fenced(cluster: RestingCluster) -> str | None:
 def only_assigned_replicas_have_logs(cluster: RestingCluster) -> str | None:
     """A broker has logs only of the partitions that are assigned to it, with the topic's id.
 
-    Where topics have no ids, a reassignment leaves the log of a broker that was away, as in Kafka.
+    Where topics have no ids, a reassignment leaves the log of a broker that was away, as in Kafka, also when the topic
+    is deleted afterwards: only its last replicas are asked to delete.
     """
     topics = cluster.tier.zookeeper.topics
+    with_ids = set(topics.ids.values())
     for broker, disk in cluster.tier.disks.items():
         for p in disk.partitions():
-            has_no_id = p.topic in topics.znodes and topics.znodes[p.topic].id is None
+            has_no_id = topics.id_of(p.topic) is None if p.topic in topics.znodes else p.topic not in with_ids
             if broker not in topics.replicas(p) and not has_no_id:
                 return f"broker {broker} has a log of {p}, whose replicas are {topics.replicas(p)}"
     return None
