@@ -209,7 +209,7 @@ class MetadataCache:
             self._names[topic_id] = topic
 
     def _check_waiting(self, topics: Iterable[str]) -> None:
-        """Check the conditions that wait for one of these topics."""
+        """Wake those who wait for one of these topics, and whose condition holds now."""
         asked: dict[_Wait, list[str]] = {}
         for topic in topics:
             for wait in self._waiting.get(topic, ()):

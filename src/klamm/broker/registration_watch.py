@@ -37,7 +37,8 @@ class RegistrationWatch(ZnodeFollower):
     def on_registered(self, session_id: int) -> None:
         """Watch the registration that was made in this session.
 
-        In a session after an expiry the controller registers the broker, because it has to resign before.
+        After the expiry of a session, the controller of this node resigns and then registers the broker; this class
+        only watches.
         """
         self._session_id = session_id
         self.wake()

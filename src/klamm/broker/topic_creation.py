@@ -329,7 +329,7 @@ def _check_assignment(placement: Placement) -> None:
     for partition, replicas in placement.items():
         if not replicas or len(set(replicas)) != len(replicas):
             raise refuse(
-                f"partition {partition}: the replicas {list(replicas)} are empty or have a broker twice. Send each "
+                f"partition {partition}: the replicas {list(replicas)} are empty or name a broker twice. Name each "
                 "broker once."
             )
         if min(replicas) < 0:

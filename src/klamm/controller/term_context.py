@@ -89,7 +89,7 @@ class TermContext:
     def apply_restarts(
         self, restarted: Mapping[Partition, tuple[BrokerId, ...]], written: Mapping[Partition, LeaderAndIsr]
     ) -> None:
-        """Put states without restarted ISR members into memory and journal."""
+        """Take written states into memory, from whose ISRs restarted brokers were removed, and journal each removal."""
         self._journal_states("states", written)
         for p, state in written.items():
             why = [(int(b), "restarted while there was no controller") for b in restarted[p]]

@@ -117,7 +117,7 @@ class GroupOffsets:
         self._pending_transactional.setdefault(producer_id, []).append(offsets)
 
     def complete_transactional(self, producer_id: int, offsets: Offsets, record_offset: int) -> None:
-        """Keep the replicated commits until the producer's transaction ends."""
+        """Keep replicated offsets of a transaction until it ends: committed, they count; aborted, they are dropped."""
         if not self.fail_transactional(producer_id, offsets):
             return
         waiting = self.transactional.setdefault(producer_id, {})

@@ -54,7 +54,9 @@ def _problem(buffer: Buffer, header: BatchHeader, name: str, expected: int) -> U
         text = f"{name}: the leader sent a batch of offsets {first} to {last}, but {expected} or later was expected"
         return UnexpectedOffset(text, first, last)
     if last < first or last > _MAX_OFFSET:
-        return CorruptRecords(f"{name}: batch at offset {first}: its last offset {last} is not valid")
+        return CorruptRecords(
+            f"{name}: batch at offset {first}: its last offset {last} is not between {first} and {_MAX_OFFSET}"
+        )
     if not crc_is_valid(buffer, header):
         return CorruptRecords(f"{name}: batch at offset {first}: its CRC does not match its bytes")
     if header.is_control and header.has_producer:

@@ -322,7 +322,7 @@ class LogStorage:
         self._check_usable()
 
     def changed_small_files(self) -> list[Replacement]:
-        """The small files with unwritten changes, for `replace_files`."""
+        """The unwritten changes of this log's checkpoint and metadata files, as arguments for `replace_files`."""
         return self._small_files.replacements(self.epochs, self._topic_id)
 
     @property

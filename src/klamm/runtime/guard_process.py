@@ -53,7 +53,10 @@ def parse_session(fields: list[str]) -> Session:
 
 
 def apply_line(sessions: dict[int, Session], line: bytes) -> None:
-    """Add or remove a session as the line says. A malformed line is reported on standard error and changes nothing."""
+    """Add or remove a ZooKeeper session as a line from the node says: `watch SESSION ...` or `forget SESSION`.
+
+    A malformed line is reported on standard error and changes nothing.
+    """
     try:
         verb, _, rest = line.decode().partition(" ")
         if verb == "watch":

@@ -130,7 +130,7 @@ class CoverageGoals:
     # ---- controllers
 
     def _event_began(self, event: trace.EventBegan) -> None:
-        """Count controller states in which an event began while other events were queued."""
+        """Count, per controller state, the events that began while other events were queued."""
         if event.term is None:
             return
         if any(kind is not type(event.event) for kind in event.waiting):

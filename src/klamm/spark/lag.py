@@ -64,6 +64,6 @@ def metrics(query: str, progress: Progress | None, rows: int, batch_ms: float) -
         position.add_metric([query, p.topic, str(p.partition)], offset)
     count = CounterMetricFamily("klamm_spark_rows", "Rows that the query has read.", labels=("query",))
     count.add_metric([query], rows)
-    took = GaugeMetricFamily("klamm_spark_batch_seconds", "The time of the last micro-batch.", labels=("query",))
+    took = GaugeMetricFamily("klamm_spark_batch_seconds", "Seconds that the last micro-batch took.", labels=("query",))
     took.add_metric([query], batch_ms / 1000)
     yield from (lag, position, count, took)

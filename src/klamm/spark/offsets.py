@@ -155,7 +155,7 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
         parsed = json.loads(text)
         found = {TopicPartition(t, _parse_partition(p)) for t, ps in parsed.items() for p in ps}
     except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError('the value is not valid; give JSON, for example {"orders": [0, 1]}') from error
+        raise ValueError(f'{text!r} is not JSON with topics and partitions, as {{"orders": [0, 1]}}') from error
     if not found:
         raise ValueError('the value has no partition; give JSON, for example {"orders": [0, 1]}')
     return tuple(sorted(found))

@@ -42,7 +42,7 @@ def murmur2_of(keys: pa.BinaryArray) -> Words:
 
 
 def _mixed(words: Words) -> Words:
-    """The words as they enter the hash."""
+    """Scramble each word of 4 bytes as murmur2 does before it combines the word with the hash."""
     words = words * _MULTIPLIER
     return (words ^ words >> np.uint32(24)) * _MULTIPLIER
 

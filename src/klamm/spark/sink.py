@@ -60,7 +60,7 @@ def stream_job(given: Mapping[str, str], schema: StructType) -> SinkJob:
 
 
 def _start(options: WriteOptions, schema: StructType) -> SinkJob:
-    """Log how rows are delivered and create the topic of commits, once for each write of this process."""
+    """Return the job of a write; the first time in this process, log its delivery and create its commit topic."""
     job = SinkJob(options, sink_columns(schema, options.topic), _run_id())
     start = (options, schema.json())
     if start not in _started:

@@ -87,7 +87,10 @@ def _parse(
 
 
 def _cuts(count: int, error: str) -> list[int]:
-    """Where to cut values that could not be parsed together: in small parts, then around the row the error names."""
+    """The row numbers at which to split values that could not be parsed together.
+
+    Many values are split into small parts; a small part is split around the row that the error names.
+    """
     if count > PART:
         return list(range(PART, count, PART))
     row = _ROW.search(error)

@@ -227,7 +227,7 @@ TABLE: Final[dict[str, MetricRow]] = {
         MetricRow("klamm_controller_standby_changed_znodes", GAUGE, "", (), "",
                   "Znodes that changed, and that this node has still to read again."),
         MetricRow("klamm_controller_standby_reads", COUNTER, "", (), "",
-                  "Znodes of topics and partition states that this node read to be ready for its election."),
+                  "Znodes of topics and partition states that this node has read as a standby of the controller."),
         MetricRow("klamm_controller_standby_losses", COUNTER, "", (), "",
                   "How often the topics and partitions in memory became doubtful, so that all were read anew."),
         MetricRow("klamm_crash_guard_running", GAUGE, "", (), "",

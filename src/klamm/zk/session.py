@@ -320,7 +320,7 @@ class Session:
     def _on_connect_response(self, packet: bytes, whole: bool, now: float) -> None:
         """Handle the response to a connect request: the session is granted, or has expired."""
         if not whole:
-            raise MalformedPacket("ZooKeeper's connect response exceeds the packet limit")
+            raise MalformedPacket("the connect response is too long: is this a ZooKeeper server? Check its address")
         reader = Reader(packet)
         reader.int32()
         timeout_ms, session_id, password = reader.int32(), reader.int64(), reader.buffer()

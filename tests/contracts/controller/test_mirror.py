@@ -110,7 +110,7 @@ async def test_a_standby_mirror_equals_zookeeper_after_thousands_of_changes_by_a
         await opened.close()
 
 
-async def test_a_standby_mirror_becomes_invalid_when_its_zookeeper_server_restarts(
+async def test_a_standby_discards_its_copy_of_the_znodes_when_its_zookeeper_server_restarts(
     zookeeper: ZooKeeperServer, client: ZooKeeper
 ) -> None:
     await Store(client).create_top_level_paths()

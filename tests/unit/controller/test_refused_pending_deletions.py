@@ -63,7 +63,7 @@ async def test_a_reassignment_waits_until_its_pending_deletion_znode_can_be_writ
     assert any("+delete -> 1" in request for request in requests)
 
 
-async def test_replacing_a_reassignment_keeps_a_replica_whose_pending_deletion_cannot_be_written() -> None:
+async def test_a_replaced_reassignment_keeps_its_replica_if_zookeeper_refuses_to_record_the_deletion() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(on_api_reassignment, ApiPartitionReassignment({parse_topic_partition("a-0"): [TWO]}))
     forbid(room, "/klamm")

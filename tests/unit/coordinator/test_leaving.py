@@ -35,7 +35,7 @@ def test_leave_group_of_an_unknown_group_gets_unknown_member_id() -> None:
     play(body)
 
 
-def test_leave_group_of_several_members_returns_an_error_for_each_member() -> None:
+def test_leave_group_of_several_members_returns_the_own_error_code_of_each_member() -> None:
     async def body(room: Room) -> None:
         joins = [room.join(instance_id=f"i{number}") for number in range(2)]
         await asyncio.sleep(6.5)

@@ -124,7 +124,7 @@ class Resting:
         self.disk.write_atomically("/data1/orders-0/leader-epoch-checkpoint", text.encode())
 
 
-def test_an_isr_that_does_not_grow_is_accepted_only_if_the_leader_is_damaged() -> None:
+def test_an_incomplete_isr_at_rest_is_a_violation_unless_the_log_of_the_leader_is_damaged() -> None:
     cluster = Resting(isr=(1,))
     cluster.final_reads[ORDERS].error = "a record is refused: NOT_ENOUGH_REPLICAS"
     assert "ISR (1,)" in str(isrs_are_whole(cluster))

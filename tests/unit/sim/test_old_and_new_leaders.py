@@ -23,7 +23,7 @@ EXCUSES = {
 
 
 @pytest.mark.parametrize(("ended", "registered_since", "is_found"), EXCUSES.values(), ids=EXCUSES)
-def test_a_new_leader_without_a_leader_and_isr_is_a_violation_unless_interrupted(
+def test_a_new_leader_that_gets_no_leader_and_isr_is_a_violation_unless_the_event_was_interrupted(
     ended: EventEnded, registered_since: list[int], is_found: bool
 ) -> None:
     history = history_of(

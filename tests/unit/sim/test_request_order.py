@@ -86,5 +86,5 @@ def test_a_control_request_sent_out_of_order_is_a_violation(waiting: str, orders
     assert wrong(waiting, orders) is not None
 
 
-def test_a_stop_replica_without_leader_epoch_matches_the_queued_deletion_in_order_checks() -> None:
+def test_the_request_order_invariant_accepts_a_stop_replica_without_leader_epoch_for_a_queued_deletion() -> None:
     assert queued(f"D{EPOCH_DURING_DELETE}") == Queued(True, EPOCH_DURING_DELETE, 1)

@@ -146,7 +146,7 @@ def has_leaders(names: Sequence[str], partitions: int | None) -> Callable[[Clust
     """
 
     def missing_leaders(cluster: Cluster) -> str | None:
-        """Describe the first topic or leader that is missing; None when nothing is missing."""
+        """Describe the first topic that the cluster does not have yet, or that lacks leaders; None if all are ready."""
         for name in names:
             topic = cluster.topics.get(name)
             if topic is None or (partitions is not None and len(topic.partitions) < partitions):

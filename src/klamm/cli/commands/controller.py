@@ -147,7 +147,9 @@ def queues(
         )
     except sources.CannotExplain as error:
         if not metrics:
-            raise UsageError(f"Add --metrics HOST:PORT, or a journal. {error}") from error
+            raise UsageError(
+                f"{error} Add --metrics HOST:PORT to ask a node, or --journal with the directory of its journal."
+            ) from error
     if as_json:
         print_json({"queues": [q._asdict() for q in found], "unanswered": [u._asdict() for u in waiting]})
         return

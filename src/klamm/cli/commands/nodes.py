@@ -55,7 +55,11 @@ def node(properties: Properties, override: Override = None) -> None:
 def node_stop(
     properties: Properties,
     check: Annotated[
-        bool, typer.Option("--check", help="only show partitions at risk; exit status 1 if there are any")
+        bool,
+        typer.Option(
+            "--check",
+            help="only show partitions that would lose their leader or min.insync.replicas; exit status 1 if any",
+        ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="stop the node even if partitions are at risk")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,

@@ -192,7 +192,7 @@ def status(
     wanted = None if file is None else _read_reassignment(file)
 
     async def read_and_unthrottle(admin: Admin) -> tuple[list[PartitionProgress], Changes, list[Refusal]]:
-        """Read the progress, or wait for the end; remove the throttles of these topics once no reassignment runs."""
+        """Read the progress, with --wait until no reassignment runs; then remove the throttles of the topics."""
         found, moving = await reassignments.read_progress(admin, wanted)
         if wait and not is_over(found):
             found = await reassignments.wait_until_over(admin, wanted or {s.at: s.wanted for s in found})

@@ -27,7 +27,12 @@ def rolling_restart(
         ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="seconds for each broker to restart, and to be in sync again")
+        float,
+        typer.Option(
+            "--timeout",
+            min=0.1,
+            help="the most seconds that a broker may take to restart and catch up; then it stops",
+        ),
     ] = 300,
 ) -> None:
     """Restart broker after broker with a command of yours, each when all partitions are in sync again.

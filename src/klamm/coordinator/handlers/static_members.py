@@ -84,7 +84,9 @@ async def _store_and_answer(
 
 
 def _result(group: Group, member: Member, request: JoinRequest, before: Before) -> JoinResult:
-    """The response with the current generation. A leader that knows `skip_assignment` does not assign again.
+    """The JoinGroup response to a static member that replaced its earlier process, without a rebalance.
+
+    A leader whose version has `skip_assignment` does not assign again.
 
     The others get the replaced leader's id, which no member has, so that none of them computes an assignment.
     """

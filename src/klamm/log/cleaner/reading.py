@@ -48,7 +48,7 @@ def _run_at(file: File, position: int, size: int, read_bytes: int) -> Run:
             raise CorruptBatch("the last batch is cut off")
         run = read_run(file.pread(needed, position))
     if not run.positions:
-        raise CorruptBatch("the file has lost bytes at its end")
+        raise CorruptBatch(f"the file ends before byte {position + needed}, where the batch at byte {position} ends")
     check_order(run)
     check_crc(run)
     return run

@@ -99,7 +99,7 @@ class BatchReader:
         """
         within = self._load(position, PREFIX_BYTES)
         if len(self._chunk) - within < PREFIX_BYTES:
-            raise CorruptRecords(f"the last {self._end - position} bytes do not hold a batch header")
+            raise CorruptRecords(f"byte {position}: a batch header is cut off after {self._end - position} bytes")
         return entry_size(self._chunk, within)
 
     def header_at(self, position: int) -> BatchHeader:

@@ -71,7 +71,10 @@ class BrokerViews:
         return known
 
     def is_registered(self, term: Term | None, broker: BrokerId, since: int | None = None) -> Answer:
-        """Whether the controller has the broker as registered; None where it may or may not know of a change."""
+        """Whether the controller has the broker as registered, at any time from the zxid `since` on.
+
+        None where it may or may not know of a change.
+        """
         if term is None:
             return None
         epochs = self.epochs(term, broker, since)

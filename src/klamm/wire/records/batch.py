@@ -186,7 +186,7 @@ def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
 def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
     """Decode the header of a message in an old format (magic 0 or 1)."""
     if position + IDENTIFYING_BYTES > len(buffer):
-        raise CorruptRecords(f"the last {len(buffer) - position} bytes do not hold a batch header")
+        raise CorruptRecords(f"byte {position}: a batch header is cut off after {len(buffer) - position} bytes")
     offset, length, crc, magic = _IDENTIFYING.unpack_from(buffer, position)
     minimum = _MIN_LEGACY_BYTES.get(magic)
     if minimum is None:
