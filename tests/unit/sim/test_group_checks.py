@@ -77,8 +77,13 @@ def test_a_partition_of_a_groups_topic_without_an_owner_at_the_end_is_a_violatio
     tier.on_assigned(Assigned("g", 4, "m3", (B,), 5.0))
     assert every_partition_is_owned(cluster) is None
 
+    tier.on_assigned(Assigned("g", 2, "m4", (B,), 9.0))
+    assert every_partition_is_owned(cluster) == "g: nobody owns t1-0 in generation 2, the newest"
+    tier.on_assigned(Assigned("g", 2, "m2", (A,), 9.0))
+    assert every_partition_is_owned(cluster) is None
+
     tier.on_member_gone(MemberGone("g", "m2"))
-    assert every_partition_is_owned(cluster) == "g: nobody owns t1-0 in generation 4, the newest"
+    assert every_partition_is_owned(cluster) == "g: nobody owns t1-0 in generation 2, the newest"
 
     resting.subscriptions = {"unknown": "t1"}
     assert every_partition_is_owned(cluster) == "unknown: no member was ever assigned anything"

@@ -37,13 +37,19 @@ def every_partition_is_owned(cluster: RestingCluster) -> str | None:
     for group, topic in cluster.subscriptions.items():
         if OFFSETS_TOPIC in history.destroyed:
             continue
-        generations = history.generations.get(group)
-        if not generations:
+        by_time = sorted((a for told in history.generations.get(group, {}).values() for a in told), key=_when)
+        if not by_time:
             return f"{group}: no member was ever assigned anything"
-        newest = generations[max(generations)]
-        present = [assigned for assigned in newest if (group, assigned.member) not in history.gone_members]
-        owned = {p for assigned in present for p in assigned.partitions}
+        newest = by_time[-1].generation  # not the highest: after a power loss a coordinator may count from less
+        last_of = {assigned.member: assigned for assigned in by_time}
+        present = [a for a in last_of.values() if (group, a.member) not in history.gone_members]
+        owned = {p for assigned in present if assigned.generation == newest for p in assigned.partitions}
         missing = sorted(p for p in cluster.final_reads if p.topic == topic and p not in owned)
         if missing:
-            return f"{group}: nobody owns {missing[0]} in generation {max(generations)}, the newest"
+            return f"{group}: nobody owns {missing[0]} in generation {newest}, the newest"
     return None
+
+
+def _when(assigned: Assigned) -> float:
+    """The time of the assignment."""
+    return assigned.at_s
