@@ -14,6 +14,7 @@ from klamm.sim.cluster_tier.history import OFFSETS_TOPIC, TierHistory, TopicFact
 from klamm.sim.cluster_tier.invariants.clients import committed_offsets_are_kept, high_watermark_is_monotone
 from klamm.sim.cluster_tier.invariants.logs import (
     acknowledged_records_are_on_min_isr_disks,
+    recovery_keeps_what_was_written,
     recovery_points_are_on_the_device,
     retention_keeps_what_is_not_replicated,
 )
@@ -32,6 +33,7 @@ from klamm.sim.cluster_tier.trace import (
     CommittedOffsetRead,
     DiskEvent,
     Expired,
+    NodeStarted,
     Polled,
     PowerLost,
     Send,
@@ -176,6 +178,14 @@ def test_retention_of_a_segment_that_an_in_sync_replica_lacks_is_a_violation() -
     assert "replica 2, in ISR (1, 2), ends at 1" in str(retention_keeps_what_is_not_replicated(cluster.tier, event))
     copy.pwrite([batch("b", base_offset=1, epoch=1)], len(batch("a", epoch=0)))
     assert retention_keeps_what_is_not_replicated(cluster.tier, event) is None
+
+
+def test_a_damaged_log_after_a_start_is_a_violation_unless_its_directory_failed_while_it_was_loaded() -> None:
+    cluster = Resting()
+    cluster.log.pwrite([damaged(batch("c", base_offset=2, epoch=1))], cluster.log.size())
+
+    assert recovery_keeps_what_was_written(cluster.tier, NodeStarted(1, ("/data1", "/data2"))) is not None
+    assert recovery_keeps_what_was_written(cluster.tier, NodeStarted(1, ("/data2",))) is None
 
 
 def test_a_replica_on_a_failed_disk_counts_as_holding_an_acknowledged_record() -> None:

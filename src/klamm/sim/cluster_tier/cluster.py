@@ -166,7 +166,7 @@ class ClusterTier(ScheduledRun):
     async def _run_node(self, node: SimulatedNode) -> str:
         """Start the node and wait for its end; return why it ended."""
         await node.start()
-        self._tell(NodeStarted(node.number))
+        self._tell(NodeStarted(node.number, node.live_directories))
         if self.is_healed and node.has_failed_directory:  # it loaded its logs while a fault lasted
             return "a log directory failed before all was healed"
         return await node.run()

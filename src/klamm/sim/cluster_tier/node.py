@@ -94,6 +94,11 @@ class SimulatedNode:
         return reason
 
     @property
+    def live_directories(self) -> tuple[str, ...]:
+        """The log directories that the node uses; none before it has started."""
+        return tuple(self.node.parts.logs.live_directories) if self.node is not None else ()
+
+    @property
     def has_failed_directory(self) -> bool:
         """Whether the node has given up a log directory, or replicas in it, which only a restart uses again."""
         return self.node is not None and (

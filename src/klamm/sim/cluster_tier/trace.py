@@ -205,6 +205,8 @@ class NodeStarted(NamedTuple):
     """A process has loaded its logs and is registered."""
 
     node: int
+    directories: tuple[str, ...]
+    """The log directories that it has loaded, without those that failed."""
 
 
 ClientEvent = (

@@ -134,11 +134,16 @@ def recovery_points_are_on_the_device(history: TierHistory, event: PowerLost) ->
 
 
 def recovery_keeps_what_was_written(history: TierHistory, event: NodeStarted) -> str | None:
-    """After a start every log can be read to its end: no gap, no incomplete batch, no falling leader epoch."""
+    """After a start every log can be read to its end: no gap, no incomplete batch, no falling leader epoch.
+
+    Logs in a directory that failed while it was loaded are recovered at a later start.
+    """
     disk = history.disks[event.node]
     for p in disk.partitions():
         log = disk.of(p)
-        if log is not None and p not in history.destroyed and (wrong := problem_of(log)):
+        if log is None or log.directory.rpartition("/")[0] not in event.directories:
+            continue
+        if p not in history.destroyed and (wrong := problem_of(log)):
             return f"{p}: replica {event.node}, just started: {wrong}"
     return None
 
