@@ -76,7 +76,7 @@ def test_an_abort_after_a_partly_failed_spark_sink_commit_does_not_undo_the_comm
         run.commit(0, parts, kill_after_ends=2)
 
     run.abort(0, parts)
-    run.commit(0, [run.task(0, n, f"r{n}") for n in range(2)])
+    run.commit(0, [run.task(0, n, f"other {n}") for n in range(2)])
 
     assert committed(cluster.bootstrap, topic, PARTITIONS) == ["r0", "r1"]
 
