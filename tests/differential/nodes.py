@@ -36,8 +36,11 @@ PROPERTIES = {
     "num.io.threads": "4",
 }
 ONLY_APACHE = {"background.threads": "1", "log.cleaner.enable": "false", "num.recovery.threads.per.data.dir": "1"}
-ONLY_KLAMM = {"klamm.replace.restarted.replicas": "false"}
-"""Apache Kafka's controller does not notice brokers that restarted while there was no controller."""
+ONLY_KLAMM = {"klamm.replace.restarted.replicas": "false", "klamm.controller.standby": "false"}
+"""Apache Kafka's controller does not notice brokers that restarted while there was no controller.
+
+A node without a current mirror gives way in an election, so that another node may win it than in Apache Kafka.
+"""
 POLL_S = 0.001
 MAX_POLLS = 20
 
