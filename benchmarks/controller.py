@@ -34,6 +34,7 @@ from benchmarks.control_plane.subject import Inside, Subject
 from benchmarks.control_plane.tree import BROKERS, HEAVY, Placement, led_by_heavy, spread, topics, write_cluster
 from klamm.embedded.zookeeper import ServerOptions, ZooKeeperServer
 from klamm.runtime.ports import free_port
+from klamm.zk.store import Store
 
 MakeSubject = Callable[[str, str], Subject]
 Runner = Callable[[Coroutine[Any, Any, "Run"]], "Run"]
@@ -78,9 +79,10 @@ async def _measure(make: MakeSubject, count: int, place: Placement, directory: s
         stage = Stage(server.connect_string, silent, tested)
         try:
             await stage.open()
-            await write_cluster(stage.client, count, place)
+            await Store(stage.client).create_top_level_paths()
             for number in BROKERS:
                 await stage.register(number)
+            await write_cluster(stage.client, count, place)  # older states would tell that all brokers restarted
             await stage.start_subject_as_standby()
             await _run_steps(stage, count, whole)
             memory = tested.most_memory_mib()

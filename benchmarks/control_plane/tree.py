@@ -10,7 +10,6 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk import znodes
 from klamm.zk.client import ZooKeeper
 from klamm.zk.operations import Create, Op
-from klamm.zk.store import Store
 
 BROKERS: Final = (1, 2, 3, 4, 5, 6)
 HEAVY: Final = 6
@@ -47,9 +46,7 @@ def topics(count: int, place: Placement, prefix: str = "topic") -> Iterator[tupl
 
 
 async def write_cluster(client: ZooKeeper, count: int, place: Placement) -> None:
-    """Write topics, assignments and partition states to ZooKeeper."""
-    store = Store(client)
-    await store.create_top_level_paths()
+    """Write topics, assignments and partition states to ZooKeeper, which has the top-level znodes."""
     ops: list[Op] = []
     for topic, partitions in topics(count, place):
         assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in partitions.items()}

@@ -54,8 +54,8 @@ async def test_a_failover_keeps_the_isr_and_increments_the_leader_epoch_if_all_m
 
     await take_over(room)
 
-    assert room.now("a-0") == "1 / [1,2] / 2 / 2"
-    assert room.now("b-0") == "2 / [2,3] / 2 / 2"
+    assert room.now("a-0") == "1 / [1,2] / 1 / 1"
+    assert room.now("b-0") == "2 / [2,3] / 1 / 1"
 
 
 async def test_a_failover_keeps_a_restarted_isr_member_if_all_other_members_are_dead() -> None:

@@ -72,7 +72,7 @@ def plan_unnoticed_restarts(
 ) -> StatePlan:
     """Remove `restarted` members from each ISR in which a live member stays; where one led, there is no leader then.
 
-    Where all live members restarted nobody is removed, but a leader that restarted leads no longer in its old epoch.
+    Where all live members restarted nobody is removed; a leader that restarted leads on, in a new leader epoch.
     """
     plan = StatePlan()
     for p, now in stored.items():
@@ -81,10 +81,11 @@ def plan_unnoticed_restarts(
             continue
         gone = restarted[p]
         staying = tuple(b for b in now.isr if b not in gone)
-        isr = shared_ids(staying) if any(b in live for b in staying) else now.isr
-        leader = NO_BROKER if now.leader in gone else now.leader
-        if (leader, isr) == (now.leader, now.isr):
-            plan.unchanged[p] = now
+        if any(b in live for b in staying):
+            leader = NO_BROKER if now.leader in gone else now.leader
+            plan.writes[p] = now.with_leader(leader, shared_ids(staying), controller_epoch)
+        elif now.leader in gone:
+            plan.writes[p] = now.with_leader(now.leader, now.isr, controller_epoch)
         else:
-            plan.writes[p] = now.with_leader(leader, isr, controller_epoch)
+            plan.unchanged[p] = now
     return plan
