@@ -78,6 +78,8 @@ class Mirror:
         self._has_changes = asyncio.Event()
         self._without_state: dict[Partition, None] = {}
         """Partitions whose state znode does not exist or cannot be read: a new controller reads it once more."""
+        self.is_taken = False
+        """Whether the context belongs to an election, which frees it if the mirror turns out to be lost."""
         self._is_reading = asyncio.Lock()
         self._is_finished = False
         session.on_watch = self._on_watch
@@ -107,6 +109,8 @@ class Mirror:
                         return
                     await self._read_changed(paths)
                 await asyncio.sleep(PAUSE_S)
+        async with self._is_reading:
+            return  # not before `finish` has its answer: the session is closed then
 
     async def finish(self, zxid: int) -> None:
         """End `follow`, and wait for the notices of all changes up to this zxid. Raises MirrorLost, ZkError.

@@ -106,19 +106,21 @@ class Standby:
         """The mirror with all changes up to this zxid noted, or None; no other is kept until `resume`."""
         self._may_follow.clear()
         mirror, is_current = self._mirror, self.is_current
-        if mirror is None:
+        if mirror is None or mirror.is_taken:
             return None
         if not is_current:
             mirror.lose("this node became controller before everything was read")
             return None
+        mirror.is_taken = True
         try:
             async with asyncio.timeout(TAKE_TIMEOUT_S):
                 await mirror.unless_lost(mirror.finish(zxid))
         except (KlammError, TimeoutError) as error:
             mirror.lose(str(error) or f"the notices of all changes did not arrive within {TAKE_TIMEOUT_S:g} s")
+            mirror.is_taken = False
+            if self._mirror is not mirror:  # nobody keeps it any more
+                await mirror.discard()
             return None
-        self._mirror = None
-        self._reads_before += mirror.reads
         return mirror
 
     def resume(self) -> None:
@@ -166,8 +168,8 @@ class Standby:
             self._on_lost(mirror, str(error) if isinstance(error, MirrorLost) else mirror.why_lost or str(error))
         finally:
             self.is_current = False
-            is_taken, self._mirror = self._mirror is not mirror, None
-            self._reads_before += 0 if is_taken else mirror.reads
+            is_taken, self._mirror = mirror.is_taken, None
+            self._reads_before += mirror.reads
             await session.close()
             if not is_taken:
                 await mirror.discard()

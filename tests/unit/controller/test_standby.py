@@ -152,6 +152,40 @@ async def test_an_elected_node_whose_mirror_session_does_not_answer_reads_everyt
     assert "did not arrive within" in pair.lines("standby")[-1]["lost"]
 
 
+async def test_a_mirror_keeps_its_partitions_if_sync_is_slow_and_its_session_closes_during_the_election(
+    pair: Pair,
+) -> None:
+    """The task that follows the mirror ends while the election waits for `sync`; it must not free what is taken."""
+    mirror = await pair.current()
+    session = pair.sessions[0]
+    syncing, may_answer, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    sync, close = session.sync, session.close
+
+    async def slow_sync(path: str) -> None:
+        syncing.set()
+        await may_answer.wait()
+        await sync(path)
+
+    async def slow_close() -> None:
+        await close()
+        closed.set()
+
+    session.sync, session.close = slow_sync, slow_close  # type: ignore[method-assign]
+    await pair.elect_node_2()
+    await syncing.wait()
+    await pair.nodes.settle()
+    assert not closed.is_set(), "the election still needs the session"
+    may_answer.set()
+    await closed.wait()
+    await pair.nodes.settle()
+
+    term = pair.controller.term
+    assert term is not None
+    assert term.context.topics is mirror.context.topics
+    assert [len(t.partitions) for t in term.context.topics.values()] == [2]
+    assert [(f["topic_count"], f["states_to_read"]) for f in pair.lines("warm")] == [(1, 0)]
+
+
 async def test_a_standby_mirror_that_became_invalid_is_loaded_again(pair: Pair) -> None:
     first = await pair.current()
 
