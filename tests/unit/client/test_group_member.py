@@ -143,7 +143,7 @@ def test_the_group_leader_orders_static_members_before_dynamic_members_in_assign
 def owning(version: int, generation: int, *numbers: int) -> bytes:
     """The metadata of a cooperative member that reads these partitions."""
     message = ConsumerProtocolSubscription(
-        topics=("orders",), owned_partitions=[OwnedPartitions("orders", list(numbers))], generation_id=generation
+        topics=("orders",), owned_partitions=[OwnedPartitions("orders", numbers)], generation_id=generation
     )
     return version.to_bytes(2, "big") + message.encode(version)
 
