@@ -55,7 +55,7 @@ class FetchSessionClient:
         self._sent: dict[TopicPartition, FetchPosition] = {}
         self._changed: dict[TopicPartition, FetchPosition] = {}
         self._forgotten: dict[TopicPartition, uuid.UUID] = {}
-        """What the leader's session still contains under this topic id, although it is not fetched, or by another id."""
+        """What the leader's session contains by these topic ids, and is not fetched, or by another id."""
         self._without_id: set[TopicPartition] = set()
         self._names: dict[uuid.UUID, str] = {}
 
