@@ -98,6 +98,11 @@ class Store:
         """Whether the session has not expired, been refused or closed; it may be disconnected."""
         return self.client.is_alive
 
+    @property
+    def seen_zxid(self) -> int:
+        """The newest transaction id of ZooKeeper that this session has seen."""
+        return self.client.seen_zxid
+
     async def sync(self, path: str) -> None:
         """Wait until the connected server has all changes committed before, so that following reads see them."""
         await self.client.sync(path)
@@ -250,6 +255,13 @@ class Store:
             except MalformedZnode as error:
                 unreadable[topic] = Unreadable(str(error), result.stat.mzxid)
         return found, unreadable
+
+    async def watch_topics(self, topics: Sequence[str]) -> list[Stat | None]:
+        """The stats of these topics' znodes, in the same order, None for a missing one; each next change is watched.
+
+        Raises NoAuth.
+        """
+        return await self.client.exists_many([znodes.topic_path(topic) for topic in topics], watch=True)
 
     async def create_topic(
         self,
