@@ -22,7 +22,7 @@ def first_at_or_after(segments: Segments, timestamp: int, log_start: int) -> Fou
     for segment in segments:
         if segment.largest.timestamp < timestamp:
             continue
-        for found in _from_timestamp(segment, timestamp):
+        for found in segment.headers_at_timestamp(timestamp):
             if found.header.max_timestamp < timestamp or found.header.last_offset < log_start:
                 continue
             for record in _records(segment, found):
@@ -62,12 +62,6 @@ def _largest_by_scan(segments: Segments, log_start: int) -> FoundOffset | None:
             alive = [record.timestamp for record in _records(segment, found) if record.offset >= log_start]
             largest_timestamp = max([largest_timestamp, *alive])
     return first_at_or_after(segments, largest_timestamp, log_start) if largest_timestamp >= 0 else None
-
-
-def _from_timestamp(segment: Segment, timestamp: int) -> Iterator[ScannedBatch]:
-    """Batches of the segment from the time index entry for this timestamp on."""
-    floor = segment.time_index.floor(timestamp - 1)  # records up to that entry are all older
-    return segment.headers_from(floor.offset)
 
 
 def _records(segment: Segment, found: ScannedBatch) -> Iterator[Record]:
