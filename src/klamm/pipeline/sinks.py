@@ -143,7 +143,7 @@ class TopicSink:
         try:
             sink_columns(schema, self._topic)
         except BadOption as error:
-            raise BadFile(f"{self._spec.at(self._field)}: {error}") from error
+            raise BadFile(f"{self._spec.at(self._field)}: {self._field}: {error}.") from error
 
     def write(self, rows: DataFrame, batch: BatchName) -> None:
         """Write the rows in transactions. Raises what a write with Spark raises."""

@@ -179,7 +179,8 @@ def _read_options(path: str, options: dict[str, str], values: dict[str, Any], li
         reads = read_options(options, Reads.STREAM)
     except BadOption as error:
         text = str(error)
-        fields = [f for o, f in _OWN_OPTIONS.items() if f in lines and o in text.lower()]
+        places = {f: text.lower().find(o) for o, f in _OWN_OPTIONS.items() if f in lines}
+        fields = sorted((f for f in places if places[f] >= 0), key=lambda f: places[f])
         field = "source.options" if values["source.options"] and not fields else (fields or ["source"])[0]
         raise BadFile(f"{place(path, lines.get(field, lines.get('source', 1)))}: {field}: {text}.") from error
     if reads.reports_losses:
