@@ -32,6 +32,7 @@ CLIENTS = tuple(
     f"tests/clients/test_{name}.py"
     for name in (
         "groups_of_other_clients",
+        "kcat",
         "transactional_copies",
         "produce_consume",
         "spark_kills",
@@ -51,7 +52,7 @@ STEPS = (
     Step(
         "clients",
         CLIENT_ROUNDS,
-        "Java clients, kafkajs, Streams and Connect lose nothing while they and brokers are killed",
+        "Java clients, kafkajs, kcat, Streams and Connect lose nothing while they and brokers are killed",
     ),
     Step("tools-on-kafka", TOOLS, "Kafka's tools still say about Apache Kafka what is recorded"),
     Step("regressions", REGRESSIONS, "no seed that once broke an invariant breaks one again"),
@@ -81,6 +82,16 @@ STEPS = (
     Step("mutants", make("mutants"), "the simulation notices each removed guard"),
     Step("mutation-score", make("mutation-score"), "the tests notice small changes of the sources"),
     Step("real-faults", make("real-faults"), "real nodes lose no acknowledged record"),
+    Step(
+        "coordinator-faults",
+        make("coordinator-faults", "ROUNDS=10"),
+        "transactions and groups lose, double and tear nothing while nodes and clients fail",
+    ),
+    Step(
+        "coordinator-faults-mixed",
+        (sys.executable, "-m", "tests.campaign.coordinators", "--rounds", "5", "--mixed"),
+        "the same while klamm and Apache Kafka hand the coordinators to each other",
+    ),
     Step("spark-connector", CONNECTOR, "klamm reads what Spark's own connector reads, in 200 cases"),
     Step("spark-kills", make("spark-kills"), "a Spark query killed twenty times has each record once"),
     Step("spark-sink-kills", make("spark-sink-kills"), "a Spark query killed twenty times writes each record once"),

@@ -1,11 +1,12 @@
-"""Clients that are not Python libraries: Kafka's Java client of two versions, and kafkajs, as command lines.
+"""Clients as command lines: Kafka's Java client of two versions, kafkajs, and three Python libraries.
 
-All have the same commands: `member`, `produce`, `copy`; see java/JavaClient.java.
+All have the same commands: `member`, `copy`; those that are not Python also `produce`; see java/JavaClient.java.
 """
 
 import json
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.support import apache_kafka, kafkajs
 
 JAVA = {"java-3.9": apache_kafka.KAFKA, "java-4": apache_kafka.CLIENT_4}
 FOREIGN_CLIENTS = (*JAVA, "kafkajs")
+PYTHON_CLIENTS = ("confluent", "kafka-python", "aiokafka")
+PYTHON_MODULES = {"member": "tests.support.group_member", "copy": "tests.support.transactional_copier"}
 TIMEOUT_S = 240.0
 
 
@@ -24,6 +27,8 @@ def why_missing(library: str) -> str | None:
 
 def command(library: str, *arguments: str) -> Sequence[str]:
     """The command line of the client. Skips the test where the client is missing."""
+    if library in PYTHON_CLIENTS:
+        return [sys.executable, "-m", PYTHON_MODULES[arguments[0]], library, *arguments[1:]]
     if why := why_missing(library):
         pytest.skip(why)
     if library == "kafkajs":
@@ -41,13 +46,17 @@ def run(library: str, *arguments: str) -> list[dict[str, Any]]:
 class ClientProcess:
     """A client that runs until it is killed, and prints events as JSON lines to a file."""
 
-    def __init__(self, directory: Path, name: str, words: Sequence[str]) -> None:
+    def __init__(
+        self, directory: Path, name: str, words: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.output_path = directory / f"{name}.jsonl"
         self.error_path = directory / f"{name}.log"
         directory.mkdir(parents=True, exist_ok=True)
         with self.output_path.open("wb") as output, self.error_path.open("wb") as errors:
-            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment
+            )
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         lines = self.output_path.read_text().split("\n")[:-1]
