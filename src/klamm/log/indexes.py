@@ -80,6 +80,23 @@ class _Index:
         first, last = ends
         return self._entry.unpack(first), self._entry.unpack(last)
 
+    def load_hints(self) -> None:
+        """Read the entries of a file that another process may write, or that may be missing. Raises OSError.
+
+        A part of an entry at the end and preallocated zeros are left out. The entries are not checked: they are only
+        hints, and lack what the other process has not written yet.
+        """
+        size = self._entry.size
+        try:
+            content = self._disk.read(self.path)
+        except FileNotFoundError:
+            content = b""
+        zeros = bytes(size)
+        slots = range(len(content) // size)
+        self.count = bisect_left(slots, True, key=lambda slot: content[slot * size : (slot + 1) * size] == zeros)
+        self._entries = bytearray(content[: self.count * size])
+        self._stored_bytes = len(self._entries)
+
     def _load_entries(self) -> bytearray:
         """All entries, read from the file if they are not in memory."""
         if self._entries is None:
@@ -226,6 +243,11 @@ class TimeIndex(_Index):
                 f"{self.path}: its last entry (timestamp {last[0]}, offset {self.last.offset}) does not come after "
                 f"its first (timestamp {first[0]}, offset {self.base_offset + first[1]})"
             )
+
+    def load_hints(self) -> None:
+        """Read the entries of a file that another process may write, or that may be missing. Raises OSError."""
+        super().load_hints()
+        self.last = self.floor(self._timestamp_at(self.count - 1)) if self.count else self._no_entry()
 
     def _no_entry(self) -> TimestampOffset:
         """The entry that stands for an empty index: (-1, base offset)."""

@@ -65,8 +65,13 @@ def _largest_by_scan(segments: Segments, log_start: int) -> FoundOffset | None:
 
 
 def _from_timestamp(segment: Segment, timestamp: int) -> Iterator[ScannedBatch]:
-    """Batches of the segment from the time index entry for this timestamp on."""
+    """Batches of the segment from the time index entry for this timestamp on.
+
+    An entry that does not fit its batch is not used: a damaged index must not skip records.
+    """
     floor = segment.time_index.floor(timestamp - 1)  # records up to that entry are all older
+    if floor.timestamp >= 0 and segment.max_timestamp_at(floor.offset) != floor.timestamp:
+        return segment.headers(0)
     return segment.headers_from(floor.offset)
 
 
