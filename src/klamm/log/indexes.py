@@ -265,11 +265,11 @@ class TimeIndex(_Index):
             self.count += 1
             self.last = TimestampOffset(timestamp, offset)
 
-    def floor(self, timestamp: int) -> TimestampOffset:
-        """The last entry with a timestamp of at most `timestamp`; (-1, base offset) where there is none."""
-        slot = bisect_right(range(self.count), timestamp, key=self._timestamp_at) - 1
-        if slot < 0:
-            return self._no_entry()
+    def ceiling(self, timestamp: int) -> TimestampOffset | None:
+        """The first entry with a timestamp of at least `timestamp`; None where there is none."""
+        slot = bisect_left(range(self.count), timestamp, key=self._timestamp_at)
+        if slot == self.count:
+            return None
         found, relative = _TIME_ENTRY.unpack_from(self._load_entries(), slot * _TIME_ENTRY.size)
         return TimestampOffset(found, self.base_offset + relative)
 

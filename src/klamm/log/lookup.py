@@ -1,6 +1,6 @@
 """Offsets by timestamp. Source: LogSegment.java (findOffsetByTimestamp), UnifiedLog.scala (fetchOffsetByTimestamp)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from klamm.log.scan import ScannedBatch
@@ -22,12 +22,21 @@ def first_at_or_after(segments: Segments, timestamp: int, log_start: int) -> Fou
     for segment in segments:
         if segment.largest.timestamp < timestamp:
             continue
-        for found in _from_timestamp(segment, timestamp):
-            if found.header.max_timestamp < timestamp or found.header.last_offset < log_start:
-                continue
-            for record in _records(segment, found):
-                if record.timestamp >= timestamp and record.offset >= log_start:
-                    return FoundOffset(record.timestamp, record.offset, found.header.partition_leader_epoch)
+        if found := first_in_batches(segment, segment.headers_at_timestamp(timestamp), timestamp, log_start):
+            return found
+    return None
+
+
+def first_in_batches(
+    segment: Segment, batches: Iterable[ScannedBatch], timestamp: int, log_start: int
+) -> FoundOffset | None:
+    """The first record in these batches of the segment, from `log_start` on, whose timestamp is at least this."""
+    for found in batches:
+        if found.header.max_timestamp < timestamp or found.header.last_offset < log_start:
+            continue
+        for record in _records(segment, found):
+            if record.timestamp >= timestamp and record.offset >= log_start:
+                return FoundOffset(record.timestamp, record.offset, found.header.partition_leader_epoch)
     return None
 
 
@@ -62,17 +71,6 @@ def _largest_by_scan(segments: Segments, log_start: int) -> FoundOffset | None:
             alive = [record.timestamp for record in _records(segment, found) if record.offset >= log_start]
             largest_timestamp = max([largest_timestamp, *alive])
     return first_at_or_after(segments, largest_timestamp, log_start) if largest_timestamp >= 0 else None
-
-
-def _from_timestamp(segment: Segment, timestamp: int) -> Iterator[ScannedBatch]:
-    """Batches of the segment from the time index entry for this timestamp on.
-
-    An entry that does not fit its batch is not used: a damaged index must not skip records.
-    """
-    floor = segment.time_index.floor(timestamp - 1)  # records up to that entry are all older
-    if floor.timestamp >= 0 and segment.max_timestamp_at(floor.offset) != floor.timestamp:
-        return segment.headers(0)
-    return segment.headers_from(floor.offset)
 
 
 def _records(segment: Segment, found: ScannedBatch) -> Iterator[Record]:

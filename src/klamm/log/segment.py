@@ -201,6 +201,15 @@ class Segment:
                 return chain((first,), batches)
         return self.headers(0)
 
+    def headers_at_timestamp(self, timestamp: int) -> Iterator[ScannedBatch]:
+        """The batches from shortly before the first one whose maximum timestamp is at least this.
+
+        The time index got its first entry of at least this timestamp with an entry of the offset index. All batches up
+        to the offset index's entry before that are older. Raises CorruptRecords.
+        """
+        newer = self.time_index.ceiling(timestamp)
+        return self.headers_from(self.offset_index.last_offset if newer is None else newer.offset - 1)
+
     def offset_bound(self, position: int) -> int | None:
         """The base offset of a batch shortly after `position`; None where no index entry leads to one."""
         entry = self.offset_index.first_at_position(position)
@@ -250,9 +259,12 @@ class Segment:
         return self._files.disk.modified_ms(self.log_path)
 
     def restore_largest_timestamp(self) -> None:
-        """Restore the largest timestamp after a truncation, from the time index and the batches after it."""
+        """Restore the largest timestamp after a truncation, from the time index and the batches that it lacks.
+
+        Each entry of the offset index comes with the largest timestamp so far, unless the time index has it already.
+        """
         self.largest = self.time_index.last
-        for found in self.headers_from(self.largest.offset) if self.time_index.count else self.headers(0):
+        for found in self.headers_from(self.offset_index.last_offset):
             if found.header.max_timestamp > self.largest.timestamp:
                 self.largest = TimestampOffset(found.header.max_timestamp, found.header.last_offset)
 

@@ -1,12 +1,17 @@
 """Offsets by timestamp, against the plain list of all records."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.log.support import NOW_MS, Partition, _walk
+from tests.unit.log.support import NOW_MS, Partition, _walk, batch
 
+from klamm.log import segment
 from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
+from klamm.log.scan import ScannedBatch, scan_headers
 from klamm.wire.records import Codec, NewRecord, build_batch, records
 
 
@@ -101,3 +106,35 @@ def test_offset_lookup_by_timestamp_does_not_find_truncated_records(orders: Part
     assert found is not None
     assert (found.timestamp, found.offset) == (12, 3)
     assert log.offset_for_timestamp(4) == (12, 3, 0)
+
+
+@pytest.fixture
+def headers_read(monkeypatch: pytest.MonkeyPatch) -> list[ScannedBatch]:
+    """Collects the batch headers that are read from files."""
+    seen: list[ScannedBatch] = []
+
+    def scan(*arguments: Any) -> Iterator[ScannedBatch]:
+        for found in scan_headers(*arguments):
+            seen.append(found)
+            yield found
+
+    monkeypatch.setattr(segment, "scan_headers", scan)
+    return seen
+
+
+@pytest.mark.parametrize("distinct_timestamps", [1, 2, 1000])
+def test_truncation_and_timestamp_lookup_read_few_batch_headers(
+    orders: Partition, headers_read: list[ScannedBatch], distinct_timestamps: int
+) -> None:
+    log = orders.open(index_interval_bytes=300)
+    for number in range(1000):
+        log.append_as_leader(batch("value", timestamp=NOW_MS + number * distinct_timestamps // 1000), 0)
+    headers_read.clear()
+
+    log.truncate_to(900)
+
+    newest = NOW_MS + 899 * distinct_timestamps // 1000
+    assert log.segments.active.largest_timestamp().timestamp == newest
+    assert log.offset_for_timestamp(newest) == (newest, -(-1000 * (newest - NOW_MS) // distinct_timestamps), 0)
+    assert log.max_timestamp() == log.offset_for_timestamp(newest)
+    assert len(headers_read) < 60

@@ -3,21 +3,21 @@
 Source: UnifiedLog.scala (fetchOffsetByTimestamp, fetchLastStableOffsetMetadata, collectAbortedTransactions).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 from uuid import UUID
 
 import numpy as np
 
 from klamm.log.errors import CorruptFile
-from klamm.log.lookup import first_at_or_after
+from klamm.log.lookup import first_in_batches
 from klamm.log.names import LOG, SNAPSHOT, TRANSACTION_INDEX, offset_of, segment_file
 from klamm.log.open_files import OpenFiles
 from klamm.log.replicas.directories import StoredReplica
 from klamm.log.replicas.reader import Gap, ReplicaGone, ReplicaReader
 from klamm.log.replicas.segment_files import SegmentFile, list_segment_files, open_segment
+from klamm.log.scan import ScannedBatch
 from klamm.log.segment import Segment
-from klamm.log.segments import Segments
 from klamm.log.snapshots import parse_snapshot
 from klamm.log.transactions import AbortedTransaction, TransactionIndex
 from klamm.runtime.disk import Disk
@@ -105,8 +105,7 @@ class StoredOffsets:
                 break
             segment = open_segment(files, self._replica.directory, file)
             _end_before(segment, end)
-            _load_timestamps(segment)
-            if (found := first_at_or_after(Segments([segment]), timestamp, log_start)) is not None:
+            if found := first_in_batches(segment, _batches_from(segment, timestamp), timestamp, log_start):
                 return found.offset if found.offset < end else None
         return None
 
@@ -160,13 +159,16 @@ def _end_before(segment: Segment, end: int) -> None:
     segment.size = position
 
 
-def _load_timestamps(segment: Segment) -> None:
-    """Load the time index and the largest timestamp; an index that does not fit its batches is not used."""
+def _batches_from(segment: Segment, timestamp: int) -> Iterator[ScannedBatch]:
+    """The batches from the time index entry for this timestamp on.
+
+    An entry that does not fit its batch is not used: all batches are scanned then.
+    """
     segment.time_index.load_hints()
-    last = segment.time_index.last
-    if segment.time_index.count and segment.max_timestamp_at(last.offset) != last.timestamp:
-        segment.time_index.reset()
-    segment.restore_largest_timestamp()
+    floor = segment.time_index.floor(timestamp - 1)  # records up to that entry are all older
+    if floor.timestamp >= 0 and segment.max_timestamp_at(floor.offset) != floor.timestamp:
+        return segment.headers(0)
+    return segment.headers_from(floor.offset)
 
 
 def _follow_transactions(run: Run, transactions: dict[int, int]) -> None:
