@@ -247,7 +247,7 @@ class TimeIndex(_Index):
     def load_hints(self) -> None:
         """Read the entries of a file that another process may write, or that may be missing. Raises OSError."""
         super().load_hints()
-        self.last = self.floor(self._timestamp_at(self.count - 1)) if self.count else self._no_entry()
+        self.last = self._entry_at(self.count - 1) if self.count else self._no_entry()
 
     def _no_entry(self) -> TimestampOffset:
         """The entry that stands for an empty index: (-1, base offset)."""
@@ -265,13 +265,20 @@ class TimeIndex(_Index):
             self.count += 1
             self.last = TimestampOffset(timestamp, offset)
 
+    def last_before(self, timestamp: int) -> TimestampOffset | None:
+        """The last entry with a timestamp below `timestamp`; None where there is none."""
+        slot = bisect_left(range(self.count), timestamp, key=self._timestamp_at)
+        return self._entry_at(slot - 1) if slot else None
+
+    def _entry_at(self, slot: int) -> TimestampOffset:
+        """The entry in this slot."""
+        timestamp, relative = _TIME_ENTRY.unpack_from(self._load_entries(), slot * _TIME_ENTRY.size)
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
     def ceiling(self, timestamp: int) -> TimestampOffset | None:
         """The first entry with a timestamp of at least `timestamp`; None where there is none."""
         slot = bisect_left(range(self.count), timestamp, key=self._timestamp_at)
-        if slot == self.count:
-            return None
-        found, relative = _TIME_ENTRY.unpack_from(self._load_entries(), slot * _TIME_ENTRY.size)
-        return TimestampOffset(found, self.base_offset + relative)
+        return None if slot == self.count else self._entry_at(slot)
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries at or above `offset`."""

@@ -1,6 +1,6 @@
 """Log directories that klamm's log manager made, and reading them without Spark and without brokers."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -60,11 +60,13 @@ async def log_manager(directory: Path, broker: int = 1, cluster: str = "cluster"
 
 
 def new_log(
-    logs: LogManager, partition: TopicPartition = ORDERS, topic_id: UUID | None = TOPIC_ID, **configs: str
+    logs: LogManager,
+    partition: TopicPartition = ORDERS,
+    topic_id: UUID | None = TOPIC_ID,
+    configs: Mapping[str, str] = SMALL_SEGMENTS,
 ) -> Log:
-    """A log with small segments; configs have underscores for dots."""
-    config = TopicConfig.parse(SMALL_SEGMENTS | {name.replace("_", "."): v for name, v in configs.items()})
-    return logs.get_or_create(partition, config, topic_id, is_new=True)
+    """A log with small segments."""
+    return logs.get_or_create(partition, TopicConfig.parse(configs), topic_id, is_new=True)
 
 
 def fill(log: Log, seed: int = 1, batches: int = 40) -> Workload:
@@ -83,10 +85,10 @@ async def clean(logs: LogManager) -> int:
     return count
 
 
-async def make_log(directory: Path, seed: int = 1, broker: int = 1, **configs: str) -> Log:
+async def make_log(directory: Path, seed: int = 1, broker: int = 1) -> Log:
     """A directory with one generated log of orders-0, cleanly closed."""
     async with log_manager(directory, broker) as logs:
-        log = new_log(logs, **configs)
+        log = new_log(logs)
         fill(log, seed)
     return log
 
@@ -107,7 +109,8 @@ def read_planned(options: ReadOptions, tasks: list[TaskRanges], columns: tuple[s
     """The rows of planned tasks, as dicts."""
     job = Job(options, Columns(columns, columns))
     found = [rows for task in tasks for rows in read_task(NoBrokers(), job, task)]
-    return pa.Table.from_batches(found, arrow_schema(columns)).to_pylist()
+    rows: list[Any] = pa.Table.from_batches(found, arrow_schema(columns)).to_pylist()
+    return rows
 
 
 def read_stored(*directories: Path, columns: tuple[str, ...] = COLUMNS, **given: str) -> list[Any]:

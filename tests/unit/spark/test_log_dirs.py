@@ -14,6 +14,7 @@ from tests.unit.log.support import batch
 from tests.unit.spark.stored_logs import (
     NOW_MS,
     ORDERS,
+    SMALL_SEGMENTS,
     clean,
     fill,
     log_manager,
@@ -37,7 +38,6 @@ from klamm.wire.records import batches as batches_of
 from klamm.wire.vectors.batches import CorruptBatch
 
 NO_ROW: list[int] = []
-COMPACT = {name.replace(".", "_"): value for name, value in COMPACTED.items()}
 
 
 def as_content(rows: list[Any]) -> dict[int, tuple[bytes | None, bytes | None, int]]:
@@ -68,7 +68,7 @@ async def test_committed_rows_of_a_log_directory_are_those_of_the_broker(tmp_pat
 @pytest.mark.parametrize("seed", range(3))
 async def test_committed_rows_of_a_compacted_log_directory_are_those_of_the_broker(tmp_path: Path, seed: int) -> None:
     async with log_manager(tmp_path) as logs:
-        log = new_log(logs, **COMPACT)
+        log = new_log(logs, configs=COMPACTED)
         fill(log, seed)
         size = log.size
         assert await clean(logs)
@@ -403,7 +403,7 @@ class TestWhileTheBrokerRuns:
 
     async def test_segments_deleted_by_retention_after_planning_are_data_loss(self, tmp_path: Path) -> None:
         async with log_manager(tmp_path) as logs:
-            log = new_log(logs, retention_bytes="4000")
+            log = new_log(logs, configs=SMALL_SEGMENTS | {"retention.bytes": "4000"})
             fill(log)
             await logs.write_high_watermarks()
             options = stored_options(tmp_path)
@@ -415,7 +415,7 @@ class TestWhileTheBrokerRuns:
 
     async def test_compaction_after_planning_leaves_the_last_values(self, tmp_path: Path) -> None:
         async with log_manager(tmp_path) as logs:
-            log = new_log(logs, **COMPACT)
+            log = new_log(logs, configs=COMPACTED)
             workload = fill(log)
             await logs.write_high_watermarks()
             options = stored_options(tmp_path, kafka__isolation__level="read_committed")
@@ -429,7 +429,7 @@ class TestWhileTheBrokerRuns:
 
     async def test_a_first_compaction_between_two_renames_loses_no_row(self, tmp_path: Path) -> None:
         async with log_manager(tmp_path) as logs:
-            log = new_log(logs, **COMPACT)
+            log = new_log(logs, configs=COMPACTED)
             fill(log)
             before = tmp_path / "before"
             shutil.copytree(tmp_path / "orders-0", before)

@@ -165,10 +165,10 @@ def _batches_from(segment: Segment, timestamp: int) -> Iterator[ScannedBatch]:
     An entry that does not fit its batch is not used: all batches are scanned then.
     """
     segment.time_index.load_hints()
-    floor = segment.time_index.floor(timestamp - 1)  # records up to that entry are all older
-    if floor.timestamp >= 0 and segment.max_timestamp_at(floor.offset) != floor.timestamp:
+    entry = segment.time_index.last_before(timestamp)  # records up to that entry are all older
+    if entry is None or segment.max_timestamp_at(entry.offset) != entry.timestamp:
         return segment.headers(0)
-    return segment.headers_from(floor.offset)
+    return segment.headers_from(entry.offset)
 
 
 def _follow_transactions(run: Run, transactions: dict[int, int]) -> None:
