@@ -97,10 +97,20 @@ class _Index:
         self._entries = bytearray(content[: self.count * size])
         self._stored_bytes = len(self._entries)
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the entries can be looked up without reading the file."""
+        return self._entries is not None
+
+    def take(self, content: bytes) -> None:
+        """Keep the entries that were read from the file."""
+        self._entries = bytearray(content[: self.size])
+
     def _load_entries(self) -> bytearray:
         """All entries, read from the file if they are not in memory."""
         if self._entries is None:
-            self._entries = bytearray(self._disk.read(self.path)[: self.size])
+            self.take(self._disk.read(self.path))
+            assert self._entries is not None
         return self._entries
 
     def release(self) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 import numpy as np
 
 from klamm.log.errors import CorruptFile
-from klamm.log.lookup import first_in_batches
+from klamm.log.lookup import times_and_offsets
 from klamm.log.names import LOG, SNAPSHOT, TRANSACTION_INDEX, offset_of, segment_file
 from klamm.log.open_files import OpenFiles
 from klamm.log.replicas.directories import StoredReplica
@@ -105,8 +105,9 @@ class StoredOffsets:
                 break
             segment = open_segment(files, self._replica.directory, file)
             _end_before(segment, end)
-            if found := first_in_batches(segment, _batches_from(segment, timestamp), timestamp, log_start):
-                return found.offset if found.offset < end else None
+            offset = _first_at_or_after(segment, timestamp, log_start)
+            if offset is not None:
+                return offset if offset < end else None
         return None
 
     # ---- transactions
@@ -157,6 +158,16 @@ def _end_before(segment: Segment, end: int) -> None:
         if next_offset < end:
             raise
     segment.size = position
+
+
+def _first_at_or_after(segment: Segment, timestamp: int, log_start: int) -> int | None:
+    """The offset of the first record in the segment, from `log_start` on, with at least this timestamp."""
+    for found in _batches_from(segment, timestamp):
+        if found.header.max_timestamp >= timestamp and found.header.last_offset >= log_start:
+            for time, offset in times_and_offsets(segment, found):
+                if time >= timestamp and offset >= log_start:
+                    return offset
+    return None
 
 
 def _batches_from(segment: Segment, timestamp: int) -> Iterator[ScannedBatch]:
