@@ -105,8 +105,8 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
         _key("index.interval.bytes", INT, 4096, at_least(0), "log.index.interval.bytes",
              "Bytes of log between two index entries."),
         _key("klamm.sync.before.ack", BOOLEAN, "false", ANY_VALUE, "klamm.sync.before.ack",
-             "Whether records are synced to the device of every in-sync replica before they are acknowledged; by default "
-             "true for __transaction_state."),
+             "Whether records are synced to the device of every in-sync replica before they are acknowledged; "
+             "by default for __transaction_state alone."),
         _key("leader.replication.throttled.replicas", LIST, "", _THROTTLED_LIST, "",
              "Leaders whose replication counts against the throttle."),
         _key("local.retention.bytes", LONG, -2, at_least(-2), "log.local.retention.bytes",
