@@ -189,6 +189,7 @@ class Segment:
         An entry is used only where the batch that it points to begins at or before the entry's offset: a damaged index
         must not skip records.
         """
+        self._load(self.offset_index)
         for entry in islice(self.offset_index.entries_down_from(offset), _MAX_ENTRIES_TRIED):
             if entry.offset > offset:
                 continue  # the entries do not rise: one of them is damaged
@@ -207,14 +208,21 @@ class Segment:
         The time index got its first entry of at least this timestamp with an entry of the offset index. All batches up
         to the offset index's entry before that are older. Raises CorruptRecords.
         """
+        self._load(self.time_index)
         newer = self.time_index.ceiling(timestamp)
         return self.headers_from(self.offset_index.last_offset if newer is None else newer.offset - 1)
 
     def offset_bound(self, position: int) -> int | None:
         """The base offset of a batch shortly after `position`; None where no index entry leads to one."""
+        self._load(self.offset_index)
         entry = self.offset_index.first_at_position(position)
         batch = None if entry is None else next(self.headers(entry.position), None)
         return None if batch is None else batch.header.base_offset
+
+    def _load(self, index: OffsetIndex | TimeIndex) -> None:
+        """Read the index into memory if it is not there. Raises OSError, NotCached."""
+        if not index.is_in_memory:
+            index.take(self._files.read(index.path))
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
         """Yield the headers of the batches from this file position on.
@@ -223,7 +231,7 @@ class Segment:
         """
         end = position
         try:
-            for found in scan_headers(self._files.get(self.log_path), position, self.size):
+            for found in scan_headers(self.pread, position, self.size):
                 end = found.position + found.header.size
                 yield found
         except CorruptRecords as error:
@@ -234,8 +242,8 @@ class Segment:
             )
 
     def pread(self, count: int, position: int) -> bytes:
-        """Read up to `count` bytes of the `.log` file from this position."""
-        return self._files.get(self.log_path).pread(count, position)
+        """Read up to `count` bytes of the `.log` file from this position. Raises OSError, NotCached."""
+        return self._files.pread(self.log_path, count, position)
 
     def lend_file(self) -> SharedFile | None:
         """Return the open file for a reader to keep; None where readers keep too many. Raises OSError."""
@@ -308,13 +316,13 @@ class Segment:
                 f"an index of {self.log_path} has offset {last} in its last entry, but the segment ends before "
                 f"{next_offset}"
             )
-        if self.time_index.count and self._max_timestamp_at(self.largest.offset) != self.largest.timestamp:
+        if self.time_index.count and self.max_timestamp_at(self.largest.offset) != self.largest.timestamp:
             raise CorruptFile(
                 f"{self.time_index.path}: its last entry has timestamp {self.largest.timestamp} for offset "
                 f"{self.largest.offset}, but the batch there has another timestamp"
             )
 
-    def _max_timestamp_at(self, offset: int) -> int | None:
+    def max_timestamp_at(self, offset: int) -> int | None:
         """The maximum timestamp of the batch that contains this offset."""
         spot = self.find(offset)
         batch = None if spot is None else next(self.headers(spot.position), None)
