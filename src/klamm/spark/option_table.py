@@ -8,6 +8,7 @@ from klamm.spark.offsets import parse_assign
 from klamm.spark.option_parsers import (
     parse_boolean,
     parse_bytes,
+    parse_directories,
     parse_duration,
     parse_milliseconds,
     parse_on_data_loss,
@@ -27,6 +28,11 @@ TABLE: Final = (
     Option(
         "kafka.bootstrap.servers", parse_addresses, None, BOTH,
         "brokers to connect to first: HOST:PORT[,HOST:PORT]",
+    ),
+    Option(
+        "logDirs", parse_directories, None, BOTH,
+        "read the files in these log directories, as in `log.dirs`: PATH[,PATH]. With `kafka.bootstrap.servers`, too, "
+        "brokers plan the read and give what the files do not have",
     ),
     Option(
         "subscribe", parse_topics, None, BOTH,
@@ -103,6 +109,10 @@ TABLE: Final = (
         "in the column `decodeError`; or `deadletter:TOPIC`, which writes the record to this topic instead",
     ),
     Option("includeHeaders", parse_boolean, "false", BOTH, "whether rows have the column `headers`"),
+    Option(
+        "includeRawValue", parse_boolean, "false", BOTH,
+        "whether rows have the column `rawValue` BINARY, the value as it is in the record, besides the decoded one",
+    ),
     Option(
         "kafkaConsumer.pollTimeoutMs", parse_milliseconds, "120000", BOTH,
         "a task fails after this time without progress",
