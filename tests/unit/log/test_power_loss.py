@@ -242,7 +242,7 @@ def test_records_removed_by_a_synced_truncation_never_precede_newer_records_afte
         node = SimulatedNode(seed)
 
         async def truncate(logs: LogManager) -> None:
-            config = TopicConfig.parse({"segment.bytes": str(segment_bytes)})  # noqa: B023
+            config = TopicConfig.parse({"segment.bytes": str(segment_bytes)})
             log = logs.get_or_create(ORDERS, config, None, is_new=True)
             for _ in range(4):
                 log.append_as_leader(batch("old"), 1)
