@@ -7,9 +7,9 @@
 One real ZooKeeper for each measurement, six silent brokers in a process of their own that answer every control request
 at once, three replicas, 100 partitions a topic, states written beforehand; the node under test is a process that holds
 no partition. Times are taken outside: from the cause (the znode that won the election, the end of a session, the last
-registration, a request) to the last request that a silent broker received. Beside them, the processor time the node
-used. `--inside` runs klamm in this process instead: it can be profiled, and shows how long its loop was held, and
-(`--holds`) where.
+registration, a request) to the last request that a silent broker received, and to the LeaderAndIsr that tells the first
+and half of the new leaders. Beside them, the processor time the node used. `--inside` runs klamm in this process
+instead: it can be profiled, and shows how long its loop was held, and (`--holds`) where.
 """
 
 import argparse
@@ -170,13 +170,14 @@ def compare(counts: Sequence[int], make: MakeSubject, beside: bool, console: Con
 
 def _table(count: int, ours: Run, theirs: Run | None) -> Table:
     table = Table("step", title=f"{count:,} partitions, six silent brokers (seconds; ratio above 1: klamm is faster)")
-    for heading in ("klamm", "processor", "loop held ms", "budget", "Apache Kafka", "ratio"):
+    for heading in ("first", "median", "klamm", "processor", "loop held ms", "budget", "Apache Kafka", "ratio"):
         table.add_column(heading, justify="right")
     for step, found in ours.steps.items():
         peer = theirs.steps[step].took_s if theirs and step in theirs.steps else None
         budget = _budget(step, count)
         table.add_row(
             step,
+            *("" if at is None else f"{at:.2f}" for at in (found.first_s, found.median_s)),
             f"{found.took_s:.2f}",
             f"{found.cpu_s:.2f}",
             "" if found.held_ms is None else f"{found.held_ms:.0f}",
@@ -185,7 +186,7 @@ def _table(count: int, ours: Run, theirs: Run | None) -> Table:
             "" if peer is None else f"{peer / found.took_s:.1f}",
         )
     peer_memory = "" if theirs is None else f"{theirs.memory_mib:,.0f}"
-    table.add_row("most memory, MiB", f"{ours.memory_mib:,.0f}", "", "", "", peer_memory, "")
+    table.add_row("most memory, MiB", "", "", f"{ours.memory_mib:,.0f}", "", "", "", peer_memory, "")
     return table
 
 
