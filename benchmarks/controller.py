@@ -84,7 +84,7 @@ async def _measure(make: MakeSubject, count: int, place: Placement, directory: s
                 await stage.register(number)
             await write_cluster(stage.client, count, place)  # older states would tell that all brokers restarted
             await stage.start_subject_as_standby()
-            await _run_steps(stage, count, whole)
+            await _run_steps(stage, count, place, whole)
             memory = tested.most_memory_mib()
             await stage.close()
             await tested.stop()
@@ -93,7 +93,7 @@ async def _measure(make: MakeSubject, count: int, place: Placement, directory: s
     return Run({m.step: m for m in stage.measured}, memory)
 
 
-async def _run_steps(stage: Stage, count: int, whole: bool) -> None:
+async def _run_steps(stage: Stage, count: int, place: Placement, whole: bool) -> None:
     """Run all steps against the controller."""
 
     async def all_return() -> float:
@@ -104,7 +104,8 @@ async def _run_steps(stage: Stage, count: int, whole: bool) -> None:
     await stage.measure(FAILOVER, stage.become_controller)
     if await stage.become_standby():
         await stage.measure(WARM, stage.become_controller)
-    await stage.measure(DEAD, partial(stage.unregister, [HEAVY]))
+    leaderless = frozenset((t, n) for t, numbers in topics(count, place) for n, r in numbers.items() if r[0] == HEAVY)
+    await stage.measure(DEAD, partial(stage.unregister, [HEAVY]), leaderless)
     await stage.measure(BACK, partial(stage.register, HEAVY))
     if not whole:
         return

@@ -7,11 +7,11 @@ import asyncio
 import multiprocessing
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from klamm.runtime.ports import free_ports
 from klamm.wire.api import ApiKey, api
@@ -22,6 +22,9 @@ HEADER_AT: Final = 4
 """Behind the frame's size."""
 LEADER_AND_ISR: Final = ApiKey.LEADER_AND_ISR.to_bytes(2, "big")
 """The first bytes of a header."""
+
+Key: TypeAlias = tuple[str, int]
+"""Topic and number of a partition."""
 
 
 @dataclass(slots=True)
@@ -55,9 +58,9 @@ class SilentBrokers:
         self._pipe.send("forget")
         self._pipe.recv()
 
-    def led_since(self) -> list[float]:
-        """For each partition whose leader got a LeaderAndIsr: when it got the first one, in order."""
-        self._pipe.send("leaders")
+    def led_since(self, partitions: Collection[Key] | None) -> list[float]:
+        """For each of these partitions (None: all) whose leader got a LeaderAndIsr: when it got the first, in order."""
+        self._pipe.send(partitions)
         times: list[float] = self._pipe.recv()
         return times
 
@@ -76,9 +79,9 @@ class Order(NamedTuple):
     frame: bytes
 
 
-def led_since(orders: Iterable[Order]) -> list[float]:
-    """When each partition's leader got the first request that names it, in order of time."""
-    first: dict[tuple[str, int], float] = {}
+def led_since(orders: Iterable[Order], partitions: Collection[Key] | None) -> list[float]:
+    """When the leader of each of these partitions got the first request that names it, in order of time."""
+    first: dict[Key, float] = {}
     for order in orders:
         _, version, _ = struct.unpack_from(">hhi", order.frame, HEADER_AT)
         _, at = decode_request_header(order.frame[HEADER_AT:])
@@ -87,7 +90,7 @@ def led_since(orders: Iterable[Order]) -> list[float]:
             for state in topic.partition_states:
                 if state.leader == order.broker:
                     first.setdefault((topic.topic_name, state.partition_index), order.received_s)
-    return sorted(first.values())
+    return sorted(at for key, at in first.items() if partitions is None or key in partitions)
 
 
 class _Silent(asyncio.Protocol):
@@ -153,11 +156,11 @@ def _serve(ports: Sequence[int], pipe: Pipe) -> None:
             match pipe.recv():
                 case "seen":
                     pipe.send(seen)
-                case "leaders":
-                    pipe.send(led_since(orders))
                 case "forget":
                     orders.clear()
                     pipe.send("forgotten")
+                case partitions:
+                    pipe.send(led_since(orders, partitions))
 
         for broker, port in enumerate(ports, 1):
             await loop.create_server(partial(_Silent, broker, seen, orders), "127.0.0.1", port)
