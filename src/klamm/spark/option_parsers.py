@@ -19,6 +19,10 @@ class OnDataLoss(StrEnum):
     REPORT = "report"
 
 
+class HiddenValue(ValueError):
+    """A value that is wrong and may be a secret, so that errors must not repeat it."""
+
+
 def parse_boolean(text: str) -> bool:
     """Return the boolean; raises ValueError unless the text is `true` or `false`."""
     if text.lower() not in ("true", "false"):
@@ -61,6 +65,16 @@ def parse_topics(text: str) -> tuple[str, ...]:
     if not topics:
         raise ValueError("the list has no topic; give one or more names, separated by commas")
     return topics
+
+
+def parse_directories(text: str) -> tuple[str, ...]:
+    """Return the paths between the commas, each once. Raises ValueError for an empty list or a relative path."""
+    paths = tuple(dict.fromkeys(p.strip().removeprefix("file://").rstrip("/") or "/" for p in text.split(",")))
+    if any(not path.startswith("/") for path in paths):
+        raise ValueError(
+            "the list must have absolute paths of log directories, separated by commas, for example /data1/kafka,/data2"
+        )
+    return paths
 
 
 def parse_pattern(text: str) -> str:
