@@ -179,7 +179,7 @@ class Producer:
                 self._on_answer(partition, batch, found[partition])
             else:
                 self._sender.retry(
-                    partition, RetriableError(f"{partition}: the Produce response does not contain this partition")
+                    partition, RetriableError(f"the Produce response of the leader does not contain {partition}")
                 )
 
     async def _send_without_acks(
@@ -227,7 +227,9 @@ class Producer:
             queue.popleft()
             queue.extendleft(reversed(batch.halves()))
         elif recovery(code).retriable:
-            self._sender.retry(partition, RetriableError(f"{partition}: {code_name(code)}"))
+            self._sender.retry(
+                partition, RetriableError(f"the leader of {partition} refused the records with {code_name(code)}")
+            )
         else:
             raise DeliveryFailed(_refusal_text(partition, batch, answer))
 

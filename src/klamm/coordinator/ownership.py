@@ -19,6 +19,7 @@ from klamm.replication.leadership import LeadershipChange
 from klamm.runtime.disk import Buffer
 from klamm.runtime.time_slices import Slices
 from klamm.wire.records import BatchHeader, CorruptRecords, batches, crc_is_valid
+from klamm.wire.records.batch import crc_mismatch
 
 log = structlog.get_logger("coordinator")
 
@@ -212,7 +213,7 @@ class PartitionOwnership(ABC):
         """Pass one batch to `add_batch`; a corrupt one is skipped with an error in the log."""
         try:
             if not crc_is_valid(piece, header):
-                raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match")
+                raise crc_mismatch(header)
             add_batch(piece, header)
         except CorruptRecords as error:
             log.error(

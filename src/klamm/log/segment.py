@@ -218,10 +218,10 @@ class Segment:
                 end = found.position + found.header.size
                 yield found
         except CorruptRecords as error:
-            raise CorruptRecords(f"{self.log_path}, {error}") from error
+            raise CorruptRecords(f"{self.log_path}: {error}") from error
         if end < self.size:
             raise CorruptRecords(
-                f"{self.log_path}, byte {end}: the last {self.size - end} bytes of the segment are not a complete batch"
+                f"{self.log_path}: the last {self.size - end} bytes, from byte {end} on, are not a complete batch"
             )
 
     def pread(self, count: int, position: int) -> bytes:

@@ -112,7 +112,7 @@ def _parse_option(option: Option, given: Mapping[str, str]) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        raise BadOption(f"option {option.name}={text!r}: {error}") from error
+        raise BadOption(f"option {option.name} is not valid: {error}") from error
 
 
 def _code(text: str | None) -> str:

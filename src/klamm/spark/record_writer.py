@@ -201,7 +201,9 @@ class RecordWriter:
             if partition in found:
                 self._on_answer(partition, batch, found[partition])
             else:
-                self._retry(partition, RetriableError(f"{partition}: the Produce response does not have it"))
+                self._retry(
+                    partition, RetriableError(f"the Produce response of the leader does not contain {partition}")
+                )
 
     def _encode(self, partition: TopicPartition, batch: _Batch) -> bytes:
         """The batch for the wire; the first time it gets the partition's next sequence."""
@@ -240,7 +242,9 @@ class RecordWriter:
         elif code in _TOO_LARGE and batch.records.rows > 1:
             self._split(partition, batch)
         elif recovery(code).retriable:
-            self._retry(partition, RetriableError(f"{partition}: {code_name(code)}"))
+            self._retry(
+                partition, RetriableError(f"the leader of {partition} refused the records with {code_name(code)}")
+            )
         else:
             raise DeliveryFailed(_refusal_text(partition, batch, answer))
 

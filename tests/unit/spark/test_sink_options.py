@@ -47,10 +47,13 @@ def test_the_commit_topic_is_read_with_the_brokers_and_times_of_the_write() -> N
         (ONCE | {"writeId": "w", "kafka.enable.idempotence": "false"}, "needs kafka.acks=all and kafka.enable"),
         (ONCE, "option writeId is missing"),
         ({"writeId": "w"}, "writeId is only for delivery exactly-once"),
-        (ONCE | {"writeId": "a:b"}, "the name of a write has 1 to 200 letters"),
-        ({"topic": "a b"}, "a topic's name has 1 to 249 letters"),
-        ({"writeBatch": "-1"}, "the value must be a whole number from 0 on"),
-        ({"kafka.compression.gzip.level": "10"}, "the level must be a whole number from -1 to 9"),
+        (ONCE | {"writeId": "a:b"}, "cannot be the name of a write; give 1 to 200 letters"),
+        ({"topic": "a b"}, "is not a topic name; give 1 to 249 letters"),
+        ({"writeBatch": "-1"}, "is not a whole number of at least 0"),
+        (
+            {"kafka.compression.gzip.level": "10"},
+            "compression level '10' is not valid; give a whole number from -1 to 9",
+        ),
         ({"tpic": "x"}, r"option tpic does not exist\. Did you mean topic"),
     ],
 )

@@ -29,7 +29,7 @@ def read_runs(disk: Disk, path: str, size: int, read_bytes: int) -> Iterator[Run
             try:
                 run = _run_at(file, position, size, max(read_bytes, MIN_READ_BYTES))
             except CorruptBatch as error:
-                raise CorruptBatch(f"{path}, from position {position} on: {error}") from error
+                raise CorruptBatch(f"{path}, from byte {position} on: {error}") from error
             position += sum(run.sizes)
             yield run
     finally:
@@ -45,7 +45,7 @@ def _run_at(file: File, position: int, size: int, read_bytes: int) -> Run:
     run = read_run(content)
     if not run.positions:
         if len(content) < IDENTIFYING_BYTES or (needed := entry_size(content)) > size - position:
-            raise CorruptBatch("the last batch is cut off")
+            raise CorruptBatch(f"the batch at byte {position} is cut off at the end of the file, byte {size}")
         run = read_run(file.pread(needed, position))
     if not run.positions:
         raise CorruptBatch(f"the file ends before byte {position + needed}, where the batch at byte {position} ends")

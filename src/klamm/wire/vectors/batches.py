@@ -124,7 +124,7 @@ def check_order(run: Run) -> None:
     last = run.last_offsets
     if (headers["last_offset_delta"] < 0).any() or (first < 0).any() or (first[1:] <= last[:-1]).any():
         raise CorruptBatch(
-            f"the batches from offset {int(first[0])} to {int(last[-1])} are not in order of their offsets"
+            f"the batches with offsets {int(first[0])} to {int(last[-1])} are not in order of their offsets"
         )
     if (headers["record_count"] < 0).any():
-        raise CorruptBatch(f"a batch in offsets {int(first[0])} to {int(last[-1])} has a negative record count")
+        raise CorruptBatch(f"a batch between offsets {int(first[0])} and {int(last[-1])} has a negative record count")
