@@ -32,6 +32,7 @@ CLIENTS = tuple(
     f"tests/clients/test_{name}.py"
     for name in (
         "groups_of_other_clients",
+        "kcat",
         "transactional_copies",
         "produce_consume",
         "spark_kills",
@@ -51,7 +52,7 @@ STEPS = (
     Step(
         "clients",
         CLIENT_ROUNDS,
-        "Java clients, kafkajs, Streams and Connect lose nothing while they and brokers are killed",
+        "Java clients, kafkajs, kcat, Streams and Connect lose nothing while they and brokers are killed",
     ),
     Step("tools-on-kafka", TOOLS, "Kafka's tools still say about Apache Kafka what is recorded"),
     Step("regressions", REGRESSIONS, "no seed that once broke an invariant breaks one again"),

@@ -3,23 +3,23 @@
 Maven fetches the jars once into `.cache/apache-kafka`; without Maven, tests that need them are left out.
 """
 
-import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache as cached
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.support import cache
+from tests.support.cache import made_once, run
 
 from klamm.embedded.nodes import NodeProcess
 from klamm.runtime.java import NoJava, find_java
 from klamm.runtime.processes import ticks
 
 VERSION = "3.9.1"
-CACHE = Path(__file__).parents[2] / ".cache" / "apache-kafka"
+CACHE = cache.CACHE / "apache-kafka"
 SLF4J = "org.slf4j:slf4j-reload4j:1.7.36"
 
 
@@ -72,36 +72,16 @@ def _pom_xml(artifacts: Sequence[str]) -> str:
 
 def fetch(jars: Jars = KAFKA) -> None:
     """Let Maven copy the jars, unless they exist. Raises RuntimeError if it fails."""
-    with _once(jars.directory) as partial:
+    with made_once(jars.directory) as partial:
         if partial is None:
             return
         pom = CACHE / f"{jars.name}.pom.xml"
         pom.write_text(_pom_xml(jars.artifacts))
-        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"Maven could not fetch {jars.name}: {(done.stdout + done.stderr)[-2000:]}")
+        goal = ("dependency:copy-dependencies", f"-DoutputDirectory={partial}")
+        run(f"fetch {jars.name} with Maven", ["mvn", "-q", "-B", "-f", str(pom), *goal])
 
 
-@contextmanager
-def _once(directory: Path) -> Iterator[Path | None]:
-    """A path at which one process at a time makes the directory; None where it exists."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    if directory.is_dir():
-        yield None
-        return
-    with open(CACHE / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if directory.is_dir():
-            yield None
-            return
-        partial = CACHE / "partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        yield partial
-        os.replace(partial, directory)
-
-
-@cache
+@cached
 def _logging() -> str:
     """The Java option that names the log4j configuration, which is written first."""
     path = CACHE / "log4j.properties"
@@ -111,7 +91,7 @@ def _logging() -> str:
     return f"-Dlog4j.configuration=file:{path}"
 
 
-@cache
+@cached
 def why_missing(jars: Jars = KAFKA) -> str | None:
     """Why Apache Kafka's code cannot run here, in one sentence; None if it can. Fetches the jars first."""
     try:
@@ -137,7 +117,7 @@ def compiled(source: str, jars: Jars) -> Path:
     path = SOURCES / f"{source}.java"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     directory = CACHE / f"{source}-{jars.name}-{digest}"
-    with _once(directory) as partial:
+    with made_once(directory) as partial:
         if partial is not None:
             compiler = Path(find_java()).resolve().with_name("javac")
             command = [str(compiler), "-nowarn", "-cp", f"{jars.directory}/*", "-d", str(partial), str(path)]

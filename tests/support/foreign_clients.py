@@ -5,7 +5,7 @@ All have the same commands: `member`, `produce`, `copy`; see java/JavaClient.jav
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,17 @@ def run(library: str, *arguments: str) -> list[dict[str, Any]]:
 class ClientProcess:
     """A client that runs until it is killed, and prints events as JSON lines to a file."""
 
-    def __init__(self, directory: Path, name: str, words: Sequence[str]) -> None:
+    def __init__(
+        self, directory: Path, name: str, words: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.output_path = directory / f"{name}.jsonl"
         self.error_path = directory / f"{name}.log"
         directory.mkdir(parents=True, exist_ok=True)
         with self.output_path.open("wb") as output, self.error_path.open("wb") as errors:
-            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment
+            )
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         lines = self.output_path.read_text().split("\n")[:-1]

@@ -2,7 +2,8 @@
 
     python -m tests.support.group_member LIBRARY BOOTSTRAP GROUP TOPIC [INSTANCE_ID]
 
-It commits after every batch of records, before it prints them: what is printed as committed is.
+LIBRARY is confluent, kafka-python or aiokafka; with `-cooperative` its rebalances are (aiokafka has none). It commits
+after every batch of records, before it prints them: what is printed as committed is.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_MS = 500
+COOPERATIVE = "-cooperative"
 
 
 class Options(NamedTuple):
@@ -20,14 +22,28 @@ class Options(NamedTuple):
     group: str
     topic: str
     instance_id: str | None
+    cooperative: bool
 
 
 def say(event: str, **values: Any) -> None:
     print(json.dumps({"event": event, **values}), flush=True)
 
 
-def say_assigned(partitions: Iterable[int]) -> None:
-    say("assigned", partitions=sorted(partitions))
+class Assigned:
+    """The partitions that the member has: its client tells what comes and what goes."""
+
+    def __init__(self) -> None:
+        self._partitions: set[int] = set()
+
+    def add(self, partitions: Iterable[Any]) -> None:
+        self._partitions |= {p.partition for p in partitions}
+        say("assigned", partitions=sorted(self._partitions))
+
+    def remove(self, partitions: Iterable[Any]) -> None:
+        gone = {p.partition for p in partitions}
+        self._partitions -= gone
+        say("revoked", partitions=sorted(gone))
+        say("assigned", partitions=sorted(self._partitions))
 
 
 def say_committed(records: Iterable[tuple[int, int, bytes]]) -> None:
@@ -46,12 +62,15 @@ def run_confluent(options: Options) -> None:
         "enable.auto.commit": False,
         "session.timeout.ms": SESSION_TIMEOUT_MS,
         "heartbeat.interval.ms": HEARTBEAT_MS,
-        "partition.assignment.strategy": "range",
+        "partition.assignment.strategy": "cooperative-sticky" if options.cooperative else "range",
     }
     if options.instance_id:
         config["group.instance.id"] = options.instance_id
     consumer = Consumer(config)
-    consumer.subscribe([options.topic], on_assign=lambda _, given: say_assigned(p.partition for p in given))
+    assigned = Assigned()
+    consumer.subscribe(
+        [options.topic], on_assign=lambda _, given: assigned.add(given), on_revoke=lambda _, gone: assigned.remove(gone)
+    )
     while True:
         messages = [m for m in consumer.consume(100, 0.2) if not m.error()]
         if messages:
@@ -65,16 +84,18 @@ def run_confluent(options: Options) -> None:
 
 def run_kafka_python(options: Options) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaError
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:
-            pass
+            assigned.remove(revoked)
 
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            say_assigned(p.partition for p in assigned)
+        def on_partitions_assigned(self, added: Any) -> None:
+            assigned.add(added)
 
+    assigned = Assigned()
     consumer = KafkaConsumer(
         bootstrap_servers=options.bootstrap.split(","),
         group_id=options.group,
@@ -83,7 +104,7 @@ def run_kafka_python(options: Options) -> None:
         enable_auto_commit=False,
         session_timeout_ms=SESSION_TIMEOUT_MS,
         heartbeat_interval_ms=HEARTBEAT_MS,
-        partition_assignment_strategy=[RangePartitionAssignor],
+        partition_assignment_strategy=[CooperativeStickyAssignor if options.cooperative else RangePartitionAssignor],
     )
     consumer.subscribe([options.topic], listener=Listener())
     while True:
@@ -104,11 +125,12 @@ async def run_aiokafka(options: Options) -> None:
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:
-            pass
+            assigned.remove(revoked)
 
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            say_assigned(p.partition for p in assigned)
+        def on_partitions_assigned(self, added: Any) -> None:
+            assigned.add(added)
 
+    assigned = Assigned()
     consumer = AIOKafkaConsumer(
         bootstrap_servers=options.bootstrap,
         group_id=options.group,
@@ -134,9 +156,11 @@ async def run_aiokafka(options: Options) -> None:
 
 
 def main() -> None:
-    library, bootstrap, group, topic, *rest = sys.argv[1:]
-    options = Options(bootstrap, group, topic, rest[0] if rest else None)
+    name, bootstrap, group, topic, *rest = sys.argv[1:]
+    library = name.removesuffix(COOPERATIVE)
+    options = Options(bootstrap, group, topic, rest[0] if rest else None, library != name)
     if library == "aiokafka":
+        assert not options.cooperative, "aiokafka has no cooperative assignor"
         asyncio.run(run_aiokafka(options))
     else:
         {"confluent": run_confluent, "kafka-python": run_kafka_python}[library](options)

@@ -2,7 +2,8 @@
 
 import struct
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -139,6 +140,10 @@ class MemoryLog:
         self.pieces.append(piece)
         self.end_offset = piece.last + 1
 
+    @contextmanager
+    def avoiding_device(self, read_before: object = ()) -> Iterator[None]:
+        yield
+
     def slice(self, offset: int, max_bytes: int, upper_bound: int, at_least_one: bool) -> Records:
         self._raise_failure()
         taken = b""
@@ -184,11 +189,11 @@ class MemoryLog:
     def aborted_in(self, result: Records, offset: int, bound: int) -> list[object]:
         return []
 
-    def max_timestamp(self) -> Found | None:
+    async def max_timestamp(self) -> Found | None:
         newest = max(self.pieces, key=lambda p: p.timestamp, default=None)
         return None if newest is None else Found(newest.timestamp, newest.last, newest.epoch)
 
-    def offset_for_timestamp(self, timestamp: int) -> Found | None:
+    async def offset_for_timestamp(self, timestamp: int) -> Found | None:
         found = next((p for p in self.pieces if p.timestamp >= timestamp), None)
         return None if found is None else Found(found.timestamp, found.base, found.epoch)
 

@@ -98,7 +98,7 @@ class ReplicaLogs:
     async def _read_configs(self, topics: Collection[str]) -> dict[str, TopicConfig | KlammError]:
         """Topic configs by topic. An invalid override is logged and left out, since the log is needed in any case."""
         try:
-            overrides, unreadable = await self._store().read_topic_configs(list(topics))
+            overrides, unreadable = await self._store().read_committed_topic_configs(list(topics))
         except KlammError as error:
             return dict.fromkeys(topics, error)
         found: dict[str, TopicConfig | KlammError] = {t: KlammError(why) for t, why in unreadable.items()}

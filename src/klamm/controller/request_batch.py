@@ -16,12 +16,13 @@ from klamm.controller.control_requests import (
     leader_and_isr_state,
     metadata_state,
 )
+from klamm.controller.encoded_bodies import SharedState
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
 from klamm.runtime.time_slices import Slices
-from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
+from klamm.wire.messages import StopReplicaPartitionState
 
 
 class Outbox(Protocol):
@@ -54,7 +55,8 @@ class RequestBatch:
         observer: RequestObserver | None = None,
     ) -> None:
         self._context = context
-        self._settings = settings
+        self._versions = settings.versions
+        self._has_recovery_state = settings.writes_recovery_state
         self._slices = slices
         self.outbox = outbox
         self._observer = observer
@@ -130,8 +132,9 @@ class RequestBatch:
 
     async def _free_sent_states(self) -> None:
         """Free the partition states that the sent requests share, a time slice at a time."""
-        async for p in self._slices.each(self._metadata_partitions):
-            p.shared_state = None
+        async for chunk in self._slices.over(self._metadata_partitions):
+            for p in chunk:
+                p.shared_state = None
         await self._slices.clear_dict(self._metadata_partitions)
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
@@ -141,20 +144,25 @@ class RequestBatch:
     async def _send_leader_and_isr(self, cause: str) -> None:
         """Queue one LeaderAndIsr per broker; brokers share the state of a partition."""
         context = self._context
-        recovery, brief = self._settings.writes_recovery_state, self._settings.versions.leader_and_isr >= 2
         for broker in self._registered(self._leader_and_isr):
             leading: set[int] = set()
             asked, new = self._leader_and_isr.pop(broker), self._new.pop(broker, {})
-            states = cast("dict[Partition, LeaderAndIsrPartitionState]", asked)  # in place: a second one would grow
+            states = cast("dict[Partition, SharedState]", asked)  # in place: a second one would grow
             async for chunk in self._slices.over(asked):
-                for p in chunk:
-                    made = p.shared_state
-                    if made is None or made.is_new is not (p in new):
-                        made = p.shared_state = leader_and_isr_state(p, p in new, recovery, brief)
-                    states[p] = made
-                leading.update([states[p].leader for p in chunk])
+                shared = [self._shared_state(p, p in new) for p in chunk]
+                states.update(zip(chunk, shared, strict=True))
+                leading.update([state.leader for state in shared])
             leaders = {b: known for b, known in context.registered.items() if b in leading}
             self._queue(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
+
+    def _shared_state(self, partition: Partition, is_new: bool) -> SharedState:
+        """The partition's state for LeaderAndIsr requests of this batch."""
+        made = partition.shared_state
+        if made is None or made.is_new is not is_new:
+            brief = self._versions.leader_and_isr >= 2
+            made = leader_and_isr_state(partition, is_new, self._has_recovery_state, brief)
+            partition.shared_state = made
+        return made
 
     async def _send_metadata(self, cause: str) -> None:
         """Queue UpdateMetadata to the brokers.
@@ -182,7 +190,7 @@ class RequestBatch:
     def _metadata_item(self, partitions: list[Partition], cause: str, send_group: object) -> UpdateMetadataItem:
         """An UpdateMetadata with the current states of these partitions."""
         context = self._context
-        brief = self._settings.versions.update_metadata >= 5
+        brief = self._versions.update_metadata >= 5
         states = {p: metadata_state(context, p, brief) for p in partitions}
         deletes = bool(context.topics_with_deletion_started) and any(map(context.is_deletion_started, partitions))
         return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes, send_group)

@@ -80,10 +80,20 @@ class _Index:
         first, last = ends
         return self._entry.unpack(first), self._entry.unpack(last)
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the entries can be looked up without reading the file."""
+        return self._entries is not None
+
+    def take(self, content: bytes) -> None:
+        """Keep the entries that were read from the file."""
+        self._entries = bytearray(content[: self.size])
+
     def _load_entries(self) -> bytearray:
         """All entries, read from the file if they are not in memory."""
         if self._entries is None:
-            self._entries = bytearray(self._disk.read(self.path)[: self.size])
+            self.take(self._disk.read(self.path))
+            assert self._entries is not None
         return self._entries
 
     def release(self) -> None:
@@ -243,11 +253,11 @@ class TimeIndex(_Index):
             self.count += 1
             self.last = TimestampOffset(timestamp, offset)
 
-    def floor(self, timestamp: int) -> TimestampOffset:
-        """The last entry with a timestamp of at most `timestamp`; (-1, base offset) where there is none."""
-        slot = bisect_right(range(self.count), timestamp, key=self._timestamp_at) - 1
-        if slot < 0:
-            return self._no_entry()
+    def ceiling(self, timestamp: int) -> TimestampOffset | None:
+        """The first entry with a timestamp of at least `timestamp`; None where there is none."""
+        slot = bisect_left(range(self.count), timestamp, key=self._timestamp_at)
+        if slot == self.count:
+            return None
         found, relative = _TIME_ENTRY.unpack_from(self._load_entries(), slot * _TIME_ENTRY.size)
         return TimestampOffset(found, self.base_offset + relative)
 

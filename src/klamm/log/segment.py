@@ -189,6 +189,7 @@ class Segment:
         An entry is used only where the batch that it points to begins at or before the entry's offset: a damaged index
         must not skip records.
         """
+        self._load(self.offset_index)
         for entry in islice(self.offset_index.entries_down_from(offset), _MAX_ENTRIES_TRIED):
             if entry.offset > offset:
                 continue  # the entries do not rise: one of them is damaged
@@ -201,11 +202,27 @@ class Segment:
                 return chain((first,), batches)
         return self.headers(0)
 
+    def headers_at_timestamp(self, timestamp: int) -> Iterator[ScannedBatch]:
+        """The batches from shortly before the first one whose maximum timestamp is at least this.
+
+        The time index got its first entry of at least this timestamp with an entry of the offset index. All batches up
+        to the offset index's entry before that are older. Raises CorruptRecords.
+        """
+        self._load(self.time_index)
+        newer = self.time_index.ceiling(timestamp)
+        return self.headers_from(self.offset_index.last_offset if newer is None else newer.offset - 1)
+
     def offset_bound(self, position: int) -> int | None:
         """The base offset of a batch shortly after `position`; None where no index entry leads to one."""
+        self._load(self.offset_index)
         entry = self.offset_index.first_at_position(position)
         batch = None if entry is None else next(self.headers(entry.position), None)
         return None if batch is None else batch.header.base_offset
+
+    def _load(self, index: OffsetIndex | TimeIndex) -> None:
+        """Read the index into memory if it is not there. Raises OSError, NotCached."""
+        if not index.is_in_memory:
+            index.take(self._files.read(index.path))
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
         """Yield the headers of the batches from this file position on.
@@ -214,7 +231,7 @@ class Segment:
         """
         end = position
         try:
-            for found in scan_headers(self._files.get(self.log_path), position, self.size):
+            for found in scan_headers(self.pread, position, self.size):
                 end = found.position + found.header.size
                 yield found
         except CorruptRecords as error:
@@ -225,8 +242,8 @@ class Segment:
             )
 
     def pread(self, count: int, position: int) -> bytes:
-        """Read up to `count` bytes of the `.log` file from this position."""
-        return self._files.get(self.log_path).pread(count, position)
+        """Read up to `count` bytes of the `.log` file from this position. Raises OSError, NotCached."""
+        return self._files.pread(self.log_path, count, position)
 
     def lend_file(self) -> SharedFile | None:
         """Return the open file for a reader to keep; None where readers keep too many. Raises OSError."""
@@ -250,9 +267,12 @@ class Segment:
         return self._files.disk.modified_ms(self.log_path)
 
     def restore_largest_timestamp(self) -> None:
-        """Restore the largest timestamp after a truncation, from the time index and the batches after it."""
+        """Restore the largest timestamp after a truncation, from the time index and the batches that it lacks.
+
+        Each entry of the offset index comes with the largest timestamp so far, unless the time index has it already.
+        """
         self.largest = self.time_index.last
-        for found in self.headers_from(self.largest.offset) if self.time_index.count else self.headers(0):
+        for found in self.headers_from(self.offset_index.last_offset):
             if found.header.max_timestamp > self.largest.timestamp:
                 self.largest = TimestampOffset(found.header.max_timestamp, found.header.last_offset)
 

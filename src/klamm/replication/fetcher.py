@@ -457,7 +457,8 @@ class Fetcher:
             if was_refused_inside:
                 self._delay(topic_partition)  # the leader refuses an offset of its own log, and may do so again
         except PartitionRefused as refusal:
-            self._on_partition_error(topic_partition, followed, refusal.code, epoch)
+            if self._is_current(topic_partition, followed):  # else it refuses an earlier leader epoch
+                self._on_partition_error(topic_partition, followed, refusal.code, epoch)
         except StorageFailed as error:
             self._mark_failed(topic_partition, error)
 

@@ -167,6 +167,13 @@ class CountedPack(dict[int, Callable[..., bytes]]):
         return CountedPack(character)
 
 
+class EncodedElements(list[Any]):
+    """Byte strings of structs that are encoded already; takes the place of the array of these structs in a message.
+
+    Only for structs of numbers and arrays of numbers: `WireMessage.encode_elements` encodes them.
+    """
+
+
 class ShapedPack(dict[tuple[int, ...], Callable[..., bytes]]):
     """The pack function of a struct of numbers whose arrays have the lengths of the key.
 

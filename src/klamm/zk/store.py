@@ -98,6 +98,11 @@ class Store:
         """Whether the session has not expired, been refused or closed; it may be disconnected."""
         return self.client.is_alive
 
+    @property
+    def seen_zxid(self) -> int:
+        """The newest transaction id of ZooKeeper that this session has seen."""
+        return self.client.seen_zxid
+
     async def sync(self, path: str) -> None:
         """Wait until the connected server has all changes committed before, so that following reads see them."""
         await self.client.sync(path)
@@ -251,6 +256,13 @@ class Store:
                 unreadable[topic] = Unreadable(str(error), result.stat.mzxid)
         return found, unreadable
 
+    async def watch_topics(self, topics: Sequence[str]) -> list[Stat | None]:
+        """The stats of these topics' znodes, in the same order, None for a missing one; each next change is watched.
+
+        Raises NoAuth.
+        """
+        return await self.client.exists_many([znodes.topic_path(topic) for topic in topics], watch=True)
+
     async def create_topic(
         self,
         topic: str,
@@ -317,6 +329,16 @@ class Store:
         except NoNode:
             return {}
         return decode_config(entity_type, entity, data)
+
+    async def read_committed_topic_configs(
+        self, topics: Sequence[str]
+    ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        """Read as `read_topic_configs`, and miss nothing that was written before, also where the server lags.
+
+        Nobody announces the config of a new topic: who misses it never gets it.
+        """
+        await self.sync(znodes.CONFIG)
+        return await self.read_topic_configs(topics)
 
     async def read_topic_configs(self, topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
         """The config of each topic, and the reasons for those that cannot be read."""

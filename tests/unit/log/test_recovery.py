@@ -1,5 +1,6 @@
 """Whatever a crash leaves of the files: what is served afterwards is what was appended, up to a point."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -455,6 +456,6 @@ def test_a_flipped_bit_in_the_last_entry_of_an_offset_index_does_not_stop_append
         back = orders.open(CheckpointedState(True, end), index_interval_bytes=1)
 
         assert back.append_as_leader(batch("after", timestamp=NOW_MS + end), 9).first_offset == end
-        assert back.max_timestamp() == (NOW_MS + end, end, 9)
+        assert asyncio.run(back.max_timestamp()) == (NOW_MS + end, end, 9)
         back.truncate_to(end)
         back.close()

@@ -95,7 +95,7 @@ async def _offline_replicas_in_isrs(term: TermContext) -> dict[BrokerId, list[Pa
 
 async def _read_context(term: TermContext) -> None:
     """Read brokers, topics and partition states into the context, and open channels to the brokers."""
-    context, since = term.context, term.store.client.seen_zxid
+    context, since = term.context, term.store.seen_zxid
     brokers = usable_brokers(term, await term.store.read_brokers(watch=True))
     context.add_brokers(brokers.values())
     unread = await take_mirror(term, since, await term.store.list_topics(watch=True))

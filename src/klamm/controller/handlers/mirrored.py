@@ -9,7 +9,6 @@ from klamm.controller.term_context import TermContext
 from klamm.zk.errors import NoAuth
 from klamm.zk.fenced import chunks
 from klamm.zk.jute import Stat
-from klamm.zk.znodes import topic_path
 
 COMPARED_TOPICS = 250
 """Topics whose znodes are compared in one step."""
@@ -64,7 +63,7 @@ async def _watch_topics(term: TermContext, names: Sequence[str]) -> dict[str, St
     stats: dict[str, Stat | None] = {}
     for chunk in chunks(names, COMPARED_TOPICS):
         await term.slices.checkpoint(len(chunk))
-        found = await term.store.client.exists_many([topic_path(name) for name in chunk], watch=True)
+        found = await term.store.watch_topics(chunk)
         stats.update(zip(chunk, found, strict=True))
     return stats
 

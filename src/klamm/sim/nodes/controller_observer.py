@@ -80,7 +80,7 @@ class ControllerObserver(Observer):
         """Report that the controller begins to handle the event; `waiting` are the events queued behind it."""
         self._began_in, self._has_failed = self._term, False
         queued = tuple(type(e) for e in waiting)
-        seen = self._memory.store.client.seen_zxid if self._memory is not None else 0
+        seen = self._memory.store.seen_zxid if self._memory is not None else 0
         self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued, seen))
 
     def on_event_failed(self, event: events.Event) -> None:
