@@ -188,7 +188,7 @@ def is_kept(isr: tuple[BrokerId, ...], members: Iterable[BrokerId], stays: Calla
 
 
 def _is_offline_choice(c: _Candidates, made: Made) -> bool:
-    """Whether the choice follows the rule for a dead leader: the first live in-sync replica; live members stay in the ISR."""
+    """Whether the choice follows the rule for a dead leader: the first live ISR member; dead members leave."""
     return is_first(made.leader, (b for b in c.replicas if b in c.isr), c.live) and is_kept(made.isr, c.isr, c.live)
 
 
@@ -200,7 +200,7 @@ def _is_unclean_choice(c: _Candidates, made: Made) -> bool:
 
 
 def _is_reassigned_choice(c: _Candidates, made: Made) -> bool:
-    """Whether the choice follows the rule for a removed leader: the first live in-sync target replica; the ISR stays."""
+    """Whether the choice follows the rule for a removed leader: the first live in-sync target; the ISR stays."""
     staying = (b for b in c.replicas if b not in c.removing and b in c.isr)
     return is_first(made.leader, staying, c.live) and made.isr == c.isr
 
