@@ -73,7 +73,7 @@ class Member:
             )
             member = GroupMember(self._client.cluster, settings)
             ends_s = asyncio.get_running_loop().time() + self._rng.expovariate(1 / _LIFE_S)
-            while not self.may_leave_or_stop_heartbeats() or asyncio.get_running_loop().time() < ends_s:
+            while not self.may_go() or asyncio.get_running_loop().time() < ends_s:
                 try:
                     await self._take_part(member, ends_s)
                 except (KlammError, TimeoutError, OSError):
@@ -93,7 +93,7 @@ class Member:
         committed = await self._client.run(member.committed(assigned, self._backoff(_PATIENCE_S)))
         positions = {p: committed.get(p, 0) for p in assigned}
         told = dict(positions)
-        while not self.may_leave_or_stop_heartbeats() or asyncio.get_running_loop().time() < ends_s:
+        while not self.may_go() or asyncio.get_running_loop().time() < ends_s:
             await asyncio.sleep(_ROUND_S)
             for p in positions:
                 positions[p] = await self._read(p, positions[p])
