@@ -82,6 +82,16 @@ STEPS = (
     Step("mutants", make("mutants"), "the simulation notices each removed guard"),
     Step("mutation-score", make("mutation-score"), "the tests notice small changes of the sources"),
     Step("real-faults", make("real-faults"), "real nodes lose no acknowledged record"),
+    Step(
+        "coordinator-faults",
+        make("coordinator-faults", "ROUNDS=10"),
+        "transactions and groups lose, double and tear nothing while nodes and clients fail",
+    ),
+    Step(
+        "coordinator-faults-mixed",
+        (sys.executable, "-m", "tests.campaign.coordinators", "--rounds", "5", "--mixed"),
+        "the same while klamm and Apache Kafka hand the coordinators to each other",
+    ),
     Step("spark-connector", CONNECTOR, "klamm reads what Spark's own connector reads, in 200 cases"),
     Step("spark-kills", make("spark-kills"), "a Spark query killed twenty times has each record once"),
     Step("spark-sink-kills", make("spark-sink-kills"), "a Spark query killed twenty times writes each record once"),

@@ -2,8 +2,8 @@
 
     python -m tests.support.group_member LIBRARY BOOTSTRAP GROUP TOPIC [INSTANCE_ID]
 
-LIBRARY is confluent, kafka-python or aiokafka; with `-cooperative` its rebalances are (aiokafka has none). It commits
-after every batch of records, before it prints them: what is printed as committed is.
+LIBRARY is confluent, kafka-python or aiokafka; with `-cooperative` its rebalances are (aiokafka has none). It prints
+each record as read, commits after every batch, and prints its records as committed then.
 """
 
 import asyncio
@@ -46,10 +46,10 @@ class Assigned:
         say("assigned", partitions=sorted(self._partitions))
 
 
-def say_committed(records: Iterable[tuple[int, int, bytes]]) -> None:
-    """Each record as partition, offset and value."""
+def say_records(event: str, records: Iterable[tuple[int, int, bytes]]) -> None:
+    """One event for each record, given as partition, offset and value."""
     for partition, offset, value in records:
-        say("committed", partition=partition, offset=offset, value=value.decode())
+        say(event, partition=partition, offset=offset, value=value.decode())
 
 
 def run_confluent(options: Options) -> None:
@@ -73,13 +73,15 @@ def run_confluent(options: Options) -> None:
     )
     while True:
         messages = [m for m in consumer.consume(100, 0.2) if not m.error()]
-        if messages:
+        records = [(m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages]
+        if records:
+            say_records("read", records)
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException as error:
                 say("refused", error=str(error))
             else:
-                say_committed((m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages)
+                say_records("committed", records)
 
 
 def run_kafka_python(options: Options) -> None:
@@ -108,14 +110,15 @@ def run_kafka_python(options: Options) -> None:
     )
     consumer.subscribe([options.topic], listener=Listener())
     while True:
-        records = [record for batch in consumer.poll(200).values() for record in batch]
+        records = [(r.partition, r.offset, r.value) for batch in consumer.poll(200).values() for r in batch]
         if records:
+            say_records("read", records)
             try:
                 consumer.commit()
             except KafkaError as error:
                 say("refused", error=str(error))
             else:
-                say_committed((r.partition, r.offset, r.value) for r in records)
+                say_records("committed", records)
 
 
 async def run_aiokafka(options: Options) -> None:
@@ -145,14 +148,15 @@ async def run_aiokafka(options: Options) -> None:
     await consumer.start()
     while True:
         fetched = await consumer.getmany(timeout_ms=200)
-        records = [record for batch in fetched.values() for record in batch]
+        records = [(r.partition, r.offset, r.value) for batch in fetched.values() for r in batch]
         if records:
+            say_records("read", records)
             try:
                 await consumer.commit()
             except KafkaError as error:
                 say("refused", error=str(error))
             else:
-                say_committed((r.partition, r.offset, r.value) for r in records)
+                say_records("committed", records)
 
 
 def main() -> None:

@@ -158,7 +158,7 @@ def _first_at_or_after(
                 continue
             if effort is not None:
                 effort.on_batch(header)
-            for time, offset in _records(segment, found):
+            for time, offset in times_and_offsets(segment, found):
                 if time >= timestamp and offset >= log_start:
                     return FoundOffset(time, offset, header.partition_leader_epoch)
     return None
@@ -175,13 +175,13 @@ def _largest_by_scan(segments: Sequence[Segment], log_start: int) -> FoundOffset
             header = found.header
             if header.last_offset < log_start or header.max_timestamp <= (-1 if largest is None else largest.timestamp):
                 continue
-            for time, offset in _records(segment, found):
+            for time, offset in times_and_offsets(segment, found):
                 if offset >= log_start and time > (-1 if largest is None else largest.timestamp):
                     largest = FoundOffset(time, offset, header.partition_leader_epoch)
     return largest
 
 
-def _records(segment: Segment, found: ScannedBatch) -> Iterator[tuple[int, int]]:
+def times_and_offsets(segment: Segment, found: ScannedBatch) -> Iterator[tuple[int, int]]:
     """Timestamp and offset of each record of a batch. Raises CorruptRecords."""
     header = found.header
     batch = segment.pread(header.size, found.position)

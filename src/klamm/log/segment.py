@@ -316,13 +316,13 @@ class Segment:
                 f"an index of {self.log_path} has offset {last} in its last entry, but the segment ends before "
                 f"{next_offset}"
             )
-        if self.time_index.count and self._max_timestamp_at(self.largest.offset) != self.largest.timestamp:
+        if self.time_index.count and self.max_timestamp_at(self.largest.offset) != self.largest.timestamp:
             raise CorruptFile(
                 f"{self.time_index.path}: its last entry has timestamp {self.largest.timestamp} for offset "
                 f"{self.largest.offset}, but the batch there has another timestamp"
             )
 
-    def _max_timestamp_at(self, offset: int) -> int | None:
+    def max_timestamp_at(self, offset: int) -> int | None:
         """The maximum timestamp of the batch that contains this offset."""
         spot = self.find(offset)
         batch = None if spot is None else next(self.headers(spot.position), None)

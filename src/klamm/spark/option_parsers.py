@@ -63,6 +63,16 @@ def parse_topics(text: str) -> tuple[str, ...]:
     return topics
 
 
+def parse_directories(text: str) -> tuple[str, ...]:
+    """Return the paths between the commas, each once. Raises ValueError for an empty list or a relative path."""
+    paths = tuple(dict.fromkeys(p.strip().removeprefix("file://").rstrip("/") or "/" for p in text.split(",")))
+    if any(not path.startswith("/") for path in paths):
+        raise ValueError(
+            "the list must have absolute paths of log directories, separated by commas, for example /data1/kafka,/data2"
+        )
+    return paths
+
+
 def parse_pattern(text: str) -> str:
     """Return a Java regular expression in Python's syntax. Raises ValueError."""
     if not text.strip():

@@ -8,6 +8,7 @@ from klamm.spark.offsets import parse_assign
 from klamm.spark.option_parsers import (
     parse_boolean,
     parse_bytes,
+    parse_directories,
     parse_duration,
     parse_milliseconds,
     parse_on_data_loss,
@@ -27,6 +28,11 @@ TABLE: Final = (
     Option(
         "kafka.bootstrap.servers", parse_addresses, None, BOTH,
         "brokers to connect to first: HOST:PORT[,HOST:PORT]",
+    ),
+    Option(
+        "logDirs", parse_directories, None, BOTH,
+        "read the files in these log directories, as in `log.dirs`: PATH[,PATH]. With `kafka.bootstrap.servers`, too, "
+        "brokers plan the read and give what the files do not have",
     ),
     Option(
         "subscribe", parse_topics, None, BOTH,

@@ -14,10 +14,10 @@ from klamm.spark.option_set import Reads
 from klamm.spark.option_table import READ_OPTIONS
 
 NO_OPTIONS = (
-    "no option is set. Set kafka.bootstrap.servers and one of subscribe, subscribePattern and assign. Spark does not "
-    "pass the options of CREATE TABLE to Python sources: create a view instead, with CREATE TEMPORARY VIEW name USING "
-    "klamm OPTIONS (kafka.bootstrap.servers 'HOST:PORT', subscribe 'TOPIC'), or give the options at each use, with "
-    "SELECT ... FROM name WITH (`kafka.bootstrap.servers` = 'HOST:PORT', subscribe = 'TOPIC')"
+    "no option is set. Set kafka.bootstrap.servers or logDirs, and one of subscribe, subscribePattern, assign. Spark "
+    "does not pass the options of CREATE TABLE to Python sources: create a view instead, with CREATE TEMPORARY VIEW "
+    "name USING klamm OPTIONS (kafka.bootstrap.servers 'HOST:PORT', subscribe 'TOPIC'), or give the options at each "
+    "use, with SELECT ... FROM name WITH (`kafka.bootstrap.servers` = 'HOST:PORT', subscribe = 'TOPIC')"
 )
 
 
@@ -42,6 +42,8 @@ class ReadOptions(NamedTuple):
     """All that a read needs to know; values, not text. Times in seconds or as the name says."""
 
     bootstrap: tuple[Address, ...]
+    """Empty where records are read from log directories alone."""
+    log_dirs: tuple[str, ...]
     subscription: Subscription
     start: Bound
     end: Bound
@@ -79,11 +81,14 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
         raise BadOption(NO_OPTIONS)
     lower = {name.lower(): value for name, value in given.items()}
     value = READ_OPTIONS.parse(lower, reads)
-    if value["kafka.bootstrap.servers"] is None:
-        raise BadOption("option kafka.bootstrap.servers is missing; set it to HOST:PORT[,HOST:PORT]")
+    if value["kafka.bootstrap.servers"] is None and value["logDirs"] is None:
+        raise BadOption(
+            "option kafka.bootstrap.servers is missing; set it to HOST:PORT[,HOST:PORT], or set logDirs to read files"
+        )
     streaming = reads is Reads.STREAM
     return ReadOptions(
-        bootstrap=value["kafka.bootstrap.servers"],
+        bootstrap=value["kafka.bootstrap.servers"] or (),
+        log_dirs=value["logDirs"] or (),
         subscription=subscription(value),
         start=bound("starting", value, streaming),
         end=bound("ending", value, streaming),
@@ -115,6 +120,11 @@ def _value_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ValueO
         raise BadOption(f"option valueSchema is only for valueFormat json, and it is {values.format}: remove it")
     if "ondecodeerror" in given and values.format == "raw":
         raise BadOption("option onDecodeError is set, but no value is decoded: remove it, or set valueFormat")
+    if values.on_error.dead_letters is not None and value["kafka.bootstrap.servers"] is None:
+        raise BadOption(
+            f"option onDecodeError=deadletter:{values.on_error.dead_letters} needs brokers to write to: set "
+            "kafka.bootstrap.servers, or set onDecodeError to report"
+        )
     return values
 
 
