@@ -68,7 +68,8 @@ def parse_directories(text: str) -> tuple[str, ...]:
     paths = tuple(dict.fromkeys(p.strip().removeprefix("file://").rstrip("/") or "/" for p in text.split(",")))
     if any(not path.startswith("/") for path in paths):
         raise ValueError(
-            "the list must have absolute paths of log directories, separated by commas, for example /data1/kafka,/data2"
+            f"{text!r} has a relative path; give absolute paths of log directories, separated by commas, for example "
+            "/data1/kafka,/data2"
         )
     return paths
 

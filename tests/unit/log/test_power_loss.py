@@ -12,6 +12,7 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import CorruptFile, StorageFailed
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
+from klamm.log.startup import LoadedConfigs
 from klamm.model.ids import TopicPartition
 from klamm.sim.power_loss import PowerLoss
 
@@ -215,3 +216,18 @@ def test_a_log_deletion_in_a_failing_log_directory_is_reported_as_not_durable(is
         assert list(logs.offline_directories) == ["/data1"]
 
     node.run(delete)
+
+
+@pytest.mark.parametrize("own", [{}, {"segment.bytes": "1000"}, {"retention.ms": "not a number"}])
+def test_transaction_states_are_loaded_with_sync_before_ack(own: dict[str, str]) -> None:
+    configs = LoadedConfigs({"__transaction_state": own, "orders": own}, {})
+
+    assert configs.of("__transaction_state").klamm_sync_before_ack
+    assert not configs.of("orders").klamm_sync_before_ack
+
+
+def test_a_new_log_of_transaction_states_has_sync_before_ack() -> None:
+    async def read_configs(logs: LogManager) -> list[bool]:
+        return [logs.topic_config(topic).klamm_sync_before_ack for topic in ("__transaction_state", "orders")]
+
+    assert SimulatedNode().run(read_configs) == [True, False]

@@ -280,7 +280,9 @@ class TestBadInput:
                 offsets_stored(directory)
 
     def test_relative_paths_are_refused(self) -> None:
-        with pytest.raises(BadOption, match="option logDirs='data': the list must have absolute paths"):
+        with pytest.raises(
+            BadOption, match="option logDirs is not valid: 'data' has a relative path; give absolute paths"
+        ):
             stored_options(Path("data"))
 
     async def test_a_topic_that_no_directory_has_is_refused_with_the_nearest_name(self, tmp_path: Path) -> None:
