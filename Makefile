@@ -158,6 +158,9 @@ spark-kills: $(READY)  # kill a Spark query and its workers KILLS=20 times, then
 spark-sink-kills: $(READY)  # kill a Spark query that writes exactly once KILLS=20 times, also inside commits
 	$(PY) -m tests.campaign.spark_sink --kills $(KILLS)
 
+pipeline-kills: $(DEMO_READY)  # kill a pipeline of flights, 1 % of them broken, and its workers KILLS=20 times
+	$(PY) -m tests.campaign.pipeline --kills $(KILLS)
+
 mixed-cluster: $(READY)  # hand the controller over between klamm and Apache Kafka in one cluster, three times each way
 	$(PY) -m tests.campaign.mixed
 
@@ -169,4 +172,4 @@ bench-%: $(READY)
 
 .PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches judge-groups \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
-  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills mixed-cluster bench-controller
+  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills pipeline-kills mixed-cluster bench-controller

@@ -110,6 +110,10 @@ TABLE: Final = (
     ),
     Option("includeHeaders", parse_boolean, "false", BOTH, "whether rows have the column `headers`"),
     Option(
+        "includeRawValue", parse_boolean, "false", BOTH,
+        "whether rows have the column `rawValue` BINARY, the value as it is in the record, besides the decoded one",
+    ),
+    Option(
         "kafkaConsumer.pollTimeoutMs", parse_milliseconds, "120000", BOTH,
         "a task fails after this time without progress",
     ),

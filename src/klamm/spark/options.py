@@ -36,6 +36,8 @@ class ValueOptions(NamedTuple):
     format: str
     schema: str | None
     on_error: OnDecodeError
+    include_raw: bool = False
+    """Whether rows have the values as they are in the records, too."""
 
 
 class ReadOptions(NamedTuple):
@@ -115,11 +117,15 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
 
 def _value_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ValueOptions:
     """Return how values are decoded. Raises BadOption for options that the format does not use."""
-    values = ValueOptions(value["valueFormat"], value["valueSchema"], value["onDecodeError"])
+    values = ValueOptions(
+        value["valueFormat"], value["valueSchema"], value["onDecodeError"], include_raw=value["includeRawValue"]
+    )
     if values.schema is not None and values.format != "json":
         raise BadOption(f"option valueSchema is only for valueFormat json, and it is {values.format}: remove it")
     if "ondecodeerror" in given and values.format == "raw":
         raise BadOption("option onDecodeError is set, but no value is decoded: remove it, or set valueFormat")
+    if values.include_raw and values.format == "raw":
+        raise BadOption("option includeRawValue is set, but no value is decoded: remove it, or set valueFormat")
     if values.on_error.dead_letters is not None and value["kafka.bootstrap.servers"] is None:
         raise BadOption(
             f"option onDecodeError=deadletter:{values.on_error.dead_letters} needs brokers to write to: set "

@@ -28,6 +28,7 @@ from klamm.spark.options import ReadOptions, ValueOptions
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _LOSS: Final = StructType([StructField("endOffset", LongType()), StructField("reason", StringType())])
 HEADERS: Final = StructField("headers", ArrayType(_HEADER))
+RAW_VALUE: Final = StructField("rawValue", BinaryType())
 DECODE_ERROR: Final = StructField("decodeError", StringType())
 DATA_LOSS: Final = StructField("dataLoss", _LOSS)
 FIELDS: Final = (
@@ -65,6 +66,8 @@ def source_schema(options: ReadOptions | None) -> StructType | str:
     fields = list(FIELDS)
     if options.include_headers:
         fields.append(HEADERS)
+    if options.values.include_raw:
+        fields.append(RAW_VALUE)
     if options.values.on_error.reports:
         fields.append(DECODE_ERROR)
     if options.reports_losses:
@@ -86,7 +89,7 @@ def columns_of(schema: StructType, values: ValueOptions = RAW_VALUES) -> Columns
 
     Raises BadOption for any other column or type.
     """
-    known = {field.name.lower(): field for field in (*FIELDS, HEADERS, DECODE_ERROR, DATA_LOSS)}
+    known = {field.name.lower(): field for field in (*FIELDS, HEADERS, RAW_VALUE, DECODE_ERROR, DATA_LOSS)}
     if values.format == "string":
         known["value"] = StructField("value", StringType())
     names = []

@@ -15,6 +15,8 @@ from klamm.spark.schema import Columns
 from klamm.spark.values import decode_json, decode_strings, reason_column, without
 from klamm.wire.records import NewRecord
 
+_DECODED: Final = frozenset(("value", "rawValue", "decodeError"))
+"""The columns that are made from the value of a record."""
 _PLACE: Final = ("topic", "partition", "offset")
 _LETTER: Final = ("key", "timestamp", "headers")
 
@@ -29,7 +31,7 @@ class ValueColumn:
     def __init__(self, options: ReadOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
-        decodes = "value" in columns.names or "decodeError" in columns.names
+        decodes = not _DECODED.isdisjoint(columns.names)
         self.is_active = options.values.format != "raw" and decodes
         self.read = self._columns_to_read()
         self._decode = decode_strings if columns.value_type is None else decode_json(columns.value_type)
@@ -44,7 +46,7 @@ class ValueColumn:
         values, reasons = self._decode(rows.column("value"))
         on_error = self._options.values.on_error
         columns = {name: rows.column(name) for name in rows.schema.names} | {"value": values}
-        columns["decodeError"] = reason_column(rows.num_rows, reasons)
+        columns |= {"rawValue": rows.column("value"), "decodeError": reason_column(rows.num_rows, reasons)}
         found = pa.RecordBatch.from_pydict({name: columns[name] for name in self._columns.names})
         if not reasons or on_error.reports:
             return found
@@ -59,7 +61,7 @@ class ValueColumn:
         if not self.is_active:
             return self._columns.names
         needed = ["value", *_PLACE, *(_LETTER if self._options.values.on_error.dead_letters else ())]
-        names = [name for name in self._columns.names if name != "decodeError"]
+        names = [name for name in self._columns.names if name not in _DECODED]
         return tuple(dict.fromkeys([*names, *needed]))
 
     def _bad_value(self, rows: pa.RecordBatch, reasons: dict[int, str]) -> str:
