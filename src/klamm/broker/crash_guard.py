@@ -39,11 +39,6 @@ class CrashGuard:
         """How many guards were started."""
 
     @property
-    def watched(self) -> list[int]:
-        """The ids of the sessions that a guard closes after a crash."""
-        return list(self._sessions)
-
-    @property
     def is_running(self) -> bool:
         """Whether the crash guard, a process beside the node, runs."""
         return self._guard is not None

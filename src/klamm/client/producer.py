@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
-from klamm.client.errors import ConnectionLost, DeliveryFailed, RetriableError, code_name, recovery
+from klamm.client.errors import ConnectionLost, DeliveryFailed, RetriableError, code_name, is_retriable
 from klamm.client.per_leader import PerLeader
 from klamm.client.records import ALL_IN_SYNC, produce_many_request
 from klamm.client.steps import Ask, one_step, retried
@@ -226,7 +226,7 @@ class Producer:
             queue = self._queues[partition]
             queue.popleft()
             queue.extendleft(reversed(batch.halves()))
-        elif recovery(code).retriable:
+        elif is_retriable(code):
             self._sender.retry(
                 partition, RetriableError(f"the leader of {partition} refused the records with {code_name(code)}")
             )

@@ -76,7 +76,6 @@ class NodeConfig:
     delete_topic_enable: bool
     klamm_delete_topic_dead_broker_wait_ms: int
     klamm_replace_restarted_replicas: bool
-    message_max_bytes: int
     min_insync_replicas: int
     unclean_leader_election_enable: bool
     auto_leader_rebalance_enable: bool

@@ -15,7 +15,7 @@ from klamm.client.errors import (
     DeliveryFailed,
     RetriableError,
     code_name,
-    recovery,
+    is_retriable,
 )
 from klamm.client.records import produce_many_request
 from klamm.client.transactions import NO_PRODUCER, ProducerIdAndEpoch
@@ -241,7 +241,7 @@ class RecordWriter:
             self._on_delivered(partition)
         elif code in _TOO_LARGE and batch.records.rows > 1:
             self._split(partition, batch)
-        elif recovery(code).retriable:
+        elif is_retriable(code):
             self._retry(
                 partition, RetriableError(f"the leader of {partition} refused the records with {code_name(code)}")
             )
