@@ -1,5 +1,6 @@
 """`klamm pipeline` on real nodes: rows in the sink and dead letters are exactly the records of the topic."""
 
+import io
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import fastavro
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
@@ -14,8 +16,9 @@ from pyspark.sql import SparkSession
 from tests.support.cluster import Cluster
 from tests.support.pipeline_kills import PARTITIONS as FLIGHT_PARTITIONS
 from tests.support.pipeline_kills import PipelineKills, broken_flights, committed_records, dead_letters, producing
+from tests.support.schema_registry import schema_registry
 
-from klamm.pipeline.check import check_rows, check_topics
+from klamm.pipeline.check import check_rows, check_topics, source_rows
 from klamm.pipeline.errors import PipelineFailed
 from klamm.pipeline.position import positions, read_checkpoint
 from klamm.pipeline.run import PipelineRun
@@ -44,6 +47,16 @@ dead_letter: {{topic: {topic}.dlq}}
 trigger: available-now
 """
 DISK = RealDisk()
+SECRET = "reader:canary-5f2d"
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "user", "type": ["null", "string"]},
+        {"name": "timestamp", "type": "string"},
+    ],
+}
 
 
 @pytest.fixture
@@ -64,7 +77,7 @@ def make(cluster: Cluster, topic: str, tmp_path: Path) -> Callable[..., Spec]:
         for old, new in replaced.items():
             assert old in text
             text = text.replace(old, new)
-        return parse_spec(str(tmp_path / "orders.yaml"), text)
+        return parse_spec(RealDisk(), str(tmp_path / "orders.yaml"), text)
 
     return spec
 
@@ -160,6 +173,49 @@ def test_a_pipeline_that_was_reset_reads_again_from_the_given_time(
     assert run(spark, spec).rows == 1
 
     assert Counter(r["id"] for r in rows_of(spark, cluster, topic, "parquet", tmp_path)) == {0: 1, 1: 1, 2: 1}
+
+
+def test_a_pipeline_reads_avro_of_a_registry_and_its_secret_is_in_no_plan_error_log_or_checkpoint(
+    spark: SparkSession,
+    cluster: Cluster,
+    topic: str,
+    make: Callable[..., Spec],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "auth").write_text(SECRET)
+    (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(ORDER), {"id": 7, "user": "u7", "timestamp": "t"})
+    produce(cluster, topic, [b"\0\0\0\0\1" + body.getvalue(), body.getvalue(), b"\0\0\0\0\2x"])
+
+    with schema_registry({1: ORDER}, SECRET) as registry:
+        value = (
+            f"format: avro, schema_file: order.avsc, registry: '{registry.url}', registry_auth: 'file:{tmp_path}/auth'"
+        )
+        spec = make("parquet", **{'format: json, schema: "id BIGINT, user STRING, timestamp STRING"': value})
+        ended = run(spark, spec)
+        plan = source_rows(spark, spec, spec.source_options)._jdf.queryExecution().toString()
+        (tmp_path / "auth").write_text("wrong:canary-of-a-wrong-user")
+        produce(cluster, topic, [b"\0\0\0\0\3" + body.getvalue()])
+        with pytest.raises(
+            PipelineFailed, match=r"schemas/ids/3: it answers with status 401; set schemaRegistryAuth"
+        ) as e:
+            run(spark, spec)
+
+    assert (ended.rows, ended.dead_letters) == (3, 2)
+    assert [r["user"] for r in rows_of(spark, cluster, topic, "parquet", tmp_path)] == ["U7"]
+    assert "format" in plan or "klamm" in plan
+    files = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "auth"]
+    assert any("checkpoint" in p.parts for p in files)
+    printed = capfd.readouterr()
+    texts = [
+        plan.encode(),
+        str(e.value).encode(),
+        (printed.out + printed.err).encode(),
+        *(p.read_bytes() for p in files),
+    ]
+    assert not [text for text in texts if b"canary" in text]
 
 
 def test_without_a_dead_letter_topic_a_pipeline_fails_and_names_the_record(

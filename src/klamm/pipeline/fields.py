@@ -5,7 +5,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from klamm.pipeline.yaml_tree import Mapping, Node, Scalar, Sequence
-from klamm.spark.option_parsers import parse_duration, parse_one_of, parse_pattern
+from klamm.spark.avro import parse_registry
+from klamm.spark.option_parsers import parse_duration, parse_one_of, parse_pattern, parse_schema
+from klamm.spark.secrets import parse_secret
 from klamm.spark.sink_options import parse_topic
 
 AVAILABLE_NOW: Final = "available-now"
@@ -134,10 +136,22 @@ FIELDS: Final = (
         "where a new pipeline begins: earliest or latest; `klamm pipeline reset --to TIME` says a time",
     ),
     Field(
-        "source.value.format", of_text(parse_one_of("raw", "string", "json")), "raw",
-        "format of the values: `raw` (bytes), `string` or `json`",
+        "source.value.format", of_text(parse_one_of("raw", "string", "json", "avro")), "raw",
+        "format of the values: `raw` (bytes), `string`, `json` or `avro`",
     ),
-    Field("source.value.schema", of_text(str), None, "fields of JSON values: `id BIGINT, user STRING`"),
+    Field(
+        "source.value.schema", of_text(parse_schema), None,
+        "fields of JSON values: `id BIGINT, user STRING`; or the Avro schema, as JSON",
+    ),
+    Field("source.value.schema_file", of_text(str), None, "file with the schema, in place of `source.value.schema`"),
+    Field(
+        "source.value.registry", of_text(parse_registry), None,
+        "URL of the schema registry of Avro values in Confluent's wire format",
+    ),
+    Field(
+        "source.value.registry_auth", of_text(parse_secret), None,
+        "where each worker has `USER:PASSWORD` for the registry: `env:NAME` or `file:PATH`",
+    ),
     Field(
         "source.options", parse_options, None,
         "further [options of the source](spark.md#options), for example `maxOffsetsPerTrigger` and `kafka.*`",

@@ -10,6 +10,7 @@ from klamm.pipeline.fields import FIELDS, Expectation, Field, Step
 from klamm.pipeline.yaml_tree import BadFile, Mapping, Node, Scalar, parse_yaml
 from klamm.runtime.disk import Disk
 from klamm.spark.errors import BadOption
+from klamm.spark.option_parsers import HiddenValue
 from klamm.spark.option_set import Reads
 from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.sink_options import write_options
@@ -24,11 +25,20 @@ _OWN_OPTIONS: Final = {
     "startingoffsets": "source.start",
     "valueformat": "source.value.format",
     "valueschema": "source.value.schema",
+    "schemaregistry": "source.value.registry",
+    "schemaregistryauth": "source.value.registry_auth",
     "ondecodeerror": "dead_letter",
     "includeheaders": "nothing: headers are in the column record",
     "includerawvalue": "nothing: dead letters have the raw value",
 }
 """Options of the source that have a field of their own, by name in lower case."""
+
+
+_VALUE_FIELDS: Final = {
+    "valueSchema": "source.value.schema",
+    "schemaRegistry": "source.value.registry",
+    "schemaRegistryAuth": "source.value.registry_auth",
+}
 
 
 class SinkKind(StrEnum):
@@ -76,11 +86,11 @@ def load_spec(disk: Disk, file: str) -> Spec:
         raise BadFile(f"Cannot read {file}: {error.strerror}. Give the path of a pipeline's file.") from error
     except UnicodeDecodeError as error:
         raise BadFile(f"{file} is not UTF-8 ({error.reason} at byte {error.start}). Save it as UTF-8.") from error
-    return parse_spec(path, text)
+    return parse_spec(disk, path, text)
 
 
-def parse_spec(path: str, text: str) -> Spec:
-    """Parse the text of a pipeline's file; `path` is absolute. Raises BadFile."""
+def parse_spec(disk: Disk, path: str, text: str) -> Spec:
+    """Parse the text of a pipeline's file; `path` is absolute. Reads the file of the schema. Raises BadFile."""
     tree = parse_yaml(basename(path), text)
     nodes = dict(_flatten(path, tree, ""))
     given = {p: _parse(path, _BY_PATH[p], node) for p, node in nodes.items() if p in _BY_PATH}
@@ -89,6 +99,8 @@ def parse_spec(path: str, text: str) -> Spec:
     for required in ("pipeline", "source.bootstrap"):
         if values[required] is None:
             raise BadFile(f"{basename(path)}: the field {required} is missing. Add it.")
+    if values["source.value.schema_file"] is not None:
+        values["source.value.schema"] = _read_schema(disk, path, values, lines)
     source_options = _source_options(path, values, lines)
     kind, target = _sink(path, values, lines)
     spec = Spec(
@@ -132,7 +144,7 @@ def _parse(path: str, field: Field, node: Node) -> Any:
     try:
         return field.parse(node)
     except ValueError as error:
-        shown = getattr(node, "text", None)
+        shown = None if isinstance(error, HiddenValue) else getattr(node, "text", None)
         value = f"={shown!r}" if shown else ""
         raise BadFile(f"{place(path, node.line)}: {field.path}{value}: {error}.") from error
 
@@ -166,11 +178,26 @@ def _source_options(path: str, values: dict[str, Any], lines: dict[str, int]) ->
     if values["source.value.format"] != "raw":
         options |= {"valueFormat": values["source.value.format"], "includeRawValue": "true"}
         options["onDecodeError"] = "fail" if values["dead_letter.topic"] is None else "report"
-    if values["source.value.schema"] is not None:
-        options["valueSchema"] = values["source.value.schema"]
+    for option, field in _VALUE_FIELDS.items():
+        if values[field] is not None:
+            options[option] = values[field]
     if not any(n.lower() in ("maxoffsetspertrigger", "maxbytespertrigger") for n in further):
         options["maxBytesPerTrigger"] = DEFAULT_BATCH_BYTES
     return options | {"includeHeaders": "true", "kafka.isolation.level": "read_committed"} | further
+
+
+def _read_schema(disk: Disk, path: str, values: dict[str, Any], lines: dict[str, int]) -> str:
+    """Return the text of the file with the schema. Raises BadFile."""
+    at, name = place(path, lines["source.value.schema_file"]), values["source.value.schema_file"]
+    if values["source.value.schema"] is not None:
+        raise BadFile(f"{at}: set only one of source.value.schema and source.value.schema_file.")
+    try:
+        return disk.read(_beside(path, name)).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise BadFile(
+            f"{at}: source.value.schema_file={name!r}: cannot read it: {reason}. Correct the path."
+        ) from error
 
 
 def _read_options(path: str, options: dict[str, str], values: dict[str, Any], lines: dict[str, int]) -> ReadOptions:
@@ -201,10 +228,10 @@ def _sink(path: str, values: dict[str, Any], lines: dict[str, int]) -> tuple[Sin
 
 def _check_contradictions(spec: Spec) -> None:
     """Raise BadFile where fields contradict each other."""
-    if spec.reads.values.format == "json" and spec.reads.values.schema is None:
+    if spec.reads.values.format in ("json", "avro") and spec.reads.values.schema is None:
         raise BadFile(
-            f"{spec.at('source.value.format')}: source.value.schema is missing for json. Add the fields of the values, "
-            "for example schema: id BIGINT, user STRING."
+            f"{spec.at('source.value.format')}: source.value.schema is missing for {spec.reads.values.format}. Add the "
+            "fields of the values, for example schema: id BIGINT, user STRING, or schema_file with an Avro schema."
         )
     written = [t for t in (spec.dead_letter_topic, spec.target if spec.sink is SinkKind.TOPIC else None) if t]
     is_one_cluster = spec.sink_bootstrap == spec.source_options["kafka.bootstrap.servers"]

@@ -8,11 +8,12 @@ import pyarrow.compute as pc
 
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
+from klamm.spark.avro import decode_avro
 from klamm.spark.dead_letters import dead_letter, write_dead_letters
 from klamm.spark.options import ReadOptions
 from klamm.spark.read_client import ReadClient
 from klamm.spark.schema import Columns
-from klamm.spark.values import decode_json, decode_strings, reason_column, without
+from klamm.spark.values import Decoder, decode_json, decode_strings, reason_column, without
 from klamm.wire.records import NewRecord
 
 _DECODED: Final = frozenset(("value", "rawValue", "decodeError"))
@@ -34,7 +35,7 @@ class ValueColumn:
         decodes = not _DECODED.isdisjoint(columns.names)
         self.is_active = options.values.format != "raw" and decodes
         self.read = self._columns_to_read()
-        self._decode = decode_strings if columns.value_type is None else decode_json(columns.value_type)
+        self._decode = _decoder(options, columns.value_type)
 
     def apply(self, rows: pa.RecordBatch, brokers: ReadClient | None) -> pa.RecordBatch:
         """The rows with decoded values and the job's columns. Raises BadValue, and what writing dead letters raises.
@@ -73,6 +74,16 @@ class ValueColumn:
             f"in {rows.num_rows} records. Set the option onDecodeError to report or deadletter:TOPIC, or correct "
             "valueFormat or valueSchema."
         )
+
+
+def _decoder(options: ReadOptions, kind: pa.StructType | None) -> Decoder:
+    """The decoder of the format that the options say; `kind` is None for text."""
+    if kind is None:
+        return decode_strings
+    if options.values.format == "avro":
+        assert options.values.schema is not None, "the schema gave the type"
+        return decode_avro(options.values.schema, kind, options.values.registry)
+    return decode_json(kind)
 
 
 def _letters(rows: pa.RecordBatch, reasons: dict[int, str]) -> Sequence[tuple[int, NewRecord]]:

@@ -35,7 +35,7 @@ state: /var/orders
 
 
 def parse(text: str) -> Spec:
-    return parse_spec("/home/me/orders.yaml", text)
+    return parse_spec(RealDisk(), "/home/me/orders.yaml", text)
 
 
 def test_a_pipeline_file_declares_source_steps_expectations_sink_and_dead_letters() -> None:
@@ -150,6 +150,25 @@ def test_a_pipeline_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load_spec(RealDisk(), str(tmp_path / "none.yaml"))
     with pytest.raises(BadFile, match="is not UTF-8"):
         load_spec(RealDisk(), str(binary))
+
+
+def test_a_schema_file_beside_the_pipeline_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text(FULL.replace("schema: id BIGINT", "schema_file: orders.ddl"))
+    with pytest.raises(BadFile, match=r"line 8: source.value.schema_file='orders.ddl'.* cannot .*: No such file"):
+        load_spec(RealDisk(), str(file))
+    (tmp_path / "orders.ddl").write_text("id BIGINT")
+
+    assert load_spec(RealDisk(), str(file)).reads.values.schema == "id BIGINT"
+
+
+def test_a_secret_in_a_pipeline_file_is_refused_and_not_repeated() -> None:
+    avro = FULL.replace("format: json", "format: avro\n    registry: http://r:1\n    registry_auth: me:canary")
+
+    with pytest.raises(BadFile, match=r"line 9: source.value.registry_auth: a secret is not written here") as caught:
+        parse(avro)
+
+    assert "canary" not in str(caught.value)
 
 
 def test_the_documented_example_is_a_correct_pipeline_file() -> None:

@@ -74,7 +74,9 @@ RUNS = {
 def test_the_status_says_how_the_last_run_of_a_pipeline_ended(
     status: Status | None, checkpoint: Checkpoint, is_running: bool, expected: list[str]
 ) -> None:
-    spec = parse_spec("/p.yaml", "pipeline: p\nsource: {bootstrap: 'b:1', topics: t}\nsink: {parquet: out}\n")
+    spec = parse_spec(
+        RealDisk(), "/p.yaml", "pipeline: p\nsource: {bootstrap: 'b:1', topics: t}\nsink: {parquet: out}\n"
+    )
 
     text = "\n".join(status_lines(spec, status, checkpoint, is_running=is_running))
 
