@@ -269,7 +269,7 @@ class Segment:
     def restore_largest_timestamp(self) -> None:
         """Restore the largest timestamp after a truncation, from the time index and the batches that it lacks.
 
-        Each entry of the offset index comes with the largest timestamp so far, unless the time index has it already.
+        Only batches after the last entry of the offset index are read: the time index covers those before it.
         """
         self.largest = self.time_index.last
         for found in self.headers_from(self.offset_index.last_offset):

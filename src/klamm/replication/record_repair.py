@@ -74,7 +74,7 @@ class RecordRepair:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def on_damage(self, damaged: Log) -> None:
-        """Have this log repaired soon."""
+        """Schedule the repair of the damaged records of this log."""
         if damaged.partition not in self._waiting:
             self._waiting[damaged.partition] = asyncio.get_running_loop().time()
             self._wakeup.set()
@@ -122,7 +122,8 @@ class RecordRepair:
         damaged = segment.damaged
         if damaged[-1].end_offset > own_log.high_watermark:
             raise CannotMend(
-                "the damaged records are not below the high watermark yet; they are repaired once they are"
+                f"the damaged records of {partition.topic_partition} are not below the high watermark yet; they are "
+                "repaired once they are"
             )
         problems = []
         for source in _sources(partition, self._broker_id):

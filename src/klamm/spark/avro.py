@@ -128,7 +128,7 @@ def _reason(error: Exception) -> str:
 
 @lru_cache(16)
 def _parsed(text: str) -> Any:
-    """The parsed schema; a worker lives through many tasks."""
+    """Return the parsed Avro schema; it is cached, since one worker process runs many tasks."""
     return parse_avro_schema(text)
 
 

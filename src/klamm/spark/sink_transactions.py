@@ -77,7 +77,7 @@ class SinkTransactions:
         return sorted(found)
 
     def _of(self, transaction: OpenTransaction) -> Transactions:
-        """The client's transactions of this id, at this epoch."""
+        """Return the client's transactions of this transactional id, with the producer id and epoch of this one."""
         name, producer = transaction
         known = self._known.setdefault(name, Transactions(self.cluster, name, 0))
         known.producer = producer

@@ -57,7 +57,7 @@ def test_the_commit_topic_is_read_with_the_brokers_and_times_of_the_write() -> N
         ({"tpic": "x"}, r"option tpic does not exist\. Did you mean topic"),
     ],
 )
-def test_contradictions_and_bad_values_are_refused(given: dict[str, str], message: str) -> None:
+def test_contradictory_and_invalid_options_of_a_spark_write_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(BadOption, match=message):
         write_options(LEAST | given, Reads.BATCH)
 
@@ -67,7 +67,7 @@ def test_a_streaming_write_has_the_name_of_its_query() -> None:
         write(Reads.STREAM, delivery="exactly-once", writeId="w")
 
 
-def test_brokers_are_needed() -> None:
+def test_a_spark_write_without_bootstrap_servers_is_refused() -> None:
     with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers is missing"):
         write_options({"topic": "orders"}, Reads.BATCH)
 

@@ -100,10 +100,14 @@ def _batch_positions(buffer: memoryview, end_offset: int) -> tuple[list[int], li
         if end_offset != NO_END and _BASE_OFFSET.unpack_from(buffer, position)[0] >= end_offset:
             break
         if (magic := buffer[position + MAGIC_AT]) != MAGIC:
-            raise CorruptBatch(f"a batch has magic {magic}, but klamm reads only magic {MAGIC}", position)
+            raise CorruptBatch(
+                f"the batch at byte {position} has magic {magic}, but klamm reads only magic {MAGIC}", position
+            )
         size = LOG_OVERHEAD + int(_LENGTH.unpack_from(buffer, position + 8)[0])
         if size < HEADER_BYTES:
-            raise CorruptBatch(f"a batch has {size} bytes, but its header alone has {HEADER_BYTES}", position)
+            raise CorruptBatch(
+                f"the batch at byte {position} has {size} bytes, but its header has {HEADER_BYTES}", position
+            )
         if position + size > end:
             break
         positions.append(position)
