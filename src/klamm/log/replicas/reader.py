@@ -157,7 +157,7 @@ class ReplicaReader:
         return position
 
     def _damage(self, segment: Segment, position: int, problem: str) -> str:
-        """The text about a batch that cannot be read."""
+        """Return the error text for a batch that cannot be read: file, byte, and what is wrong."""
         return f"{self._replica.partition}, offset {self.offset}: {segment.log_path}, byte {position}: {problem}"
 
     def _check_offsets(self, segment: Segment, run: Run, position: int, *, is_first: bool) -> None:
