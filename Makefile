@@ -24,6 +24,7 @@ SEQUENCES ?= 10000
 RECORDS ?= 100000
 ROUNDS ?= 30
 KILLS ?= 20
+STORED_LOGS ?= 1000
 
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # without cached bytecode, each node of a test compiles all of klamm: half of its start
@@ -158,6 +159,10 @@ spark-kills: $(READY)  # kill a Spark query and its workers KILLS=20 times, then
 spark-sink-kills: $(READY)  # kill a Spark query that writes exactly once KILLS=20 times, also inside commits
 	$(PY) -m tests.campaign.spark_sink --kills $(KILLS)
 
+spark-log-dirs: $(READY)  # compare the rows of STORED_LOGS=1000 generated logs, read from files and by Fetch, half of them Apache Kafka's
+	$(PY) -m pytest tests/clients/test_spark_log_dirs.py --stored-logs $$(($(STORED_LOGS) / 2)) --timeout 100000
+	$(PY) -m pytest tests/clients/test_spark_log_dirs.py --stored-logs $$(($(STORED_LOGS) / 2)) --timeout 100000 --brokers apache
+
 mixed-cluster: $(READY)  # hand the controller over between klamm and Apache Kafka in one cluster, three times each way
 	$(PY) -m tests.campaign.mixed
 
@@ -169,4 +174,4 @@ bench-%: $(READY)
 
 .PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches judge-groups \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
-  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills mixed-cluster bench-controller
+  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills spark-log-dirs mixed-cluster bench-controller

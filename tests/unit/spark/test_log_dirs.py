@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from tests.unit.log.compaction import COMPACTED, committed
 from tests.unit.log.support import batch
+from tests.unit.spark.scripts import logged
 from tests.unit.spark.stored_logs import (
     NOW_MS,
     ORDERS,
@@ -27,7 +28,7 @@ from tests.unit.spark.stored_logs import (
     stored_options,
 )
 
-from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, offsets_text
+from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, offsets_text
 from klamm.log.log import Log
 from klamm.log.names import LOG
 from klamm.model.errors import KlammError
@@ -102,11 +103,16 @@ class TestBounds:
 
         assert offsets_stored(tmp_path)[0] == 30
 
-    async def test_a_partition_without_a_checkpointed_high_watermark_has_no_rows(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("content", [offsets_text({}), b""], ids=["no entry", "as Apache Kafka starts"])
+    async def test_a_partition_without_a_checkpointed_high_watermark_has_no_rows(
+        self, tmp_path: Path, content: bytes
+    ) -> None:
         await make_log(tmp_path)
-        (tmp_path / HIGH_WATERMARKS).write_bytes(offsets_text({}))
+        for name in (HIGH_WATERMARKS, LOG_STARTS, CLEANED_OFFSETS):
+            (tmp_path / name).write_bytes(content)
 
-        assert offsets_stored(tmp_path) == NO_ROW
+        with logged("nothing is read of orders-0: no file .* has its high watermark yet"):
+            assert offsets_stored(tmp_path) == NO_ROW
 
     async def test_read_committed_ends_at_the_last_stable_offset(self, tmp_path: Path) -> None:
         async with log_manager(tmp_path) as logs:
