@@ -67,6 +67,7 @@ class StoredRangeReader:
             else:
                 start, self.offset = self.offset, found.run.next_offset
                 yield Fetched(start, found.run, _overlapping(aborted, found), Origin(found.path, found.position))
+        self.offset = end  # compaction may have removed the last offsets
 
     def _find_moved(self) -> StoredReplica | None:
         """The same topic's replica in one of the directories now; None where there is none."""

@@ -78,6 +78,19 @@ async def test_committed_rows_of_a_compacted_log_directory_are_those_of_the_brok
     assert as_content(read_stored(tmp_path, kafka__isolation__level="read_committed")) == committed(log)
 
 
+async def test_every_range_of_a_compacted_log_ends(tmp_path: Path) -> None:
+    async with log_manager(tmp_path) as logs:
+        log = new_log(logs, configs=COMPACTED)
+        fill(log)
+        assert await clean(logs)
+    every = offsets_stored(tmp_path)
+    assert len(every) < log.end_offset / 2
+
+    for end in range(1, log.end_offset + 1):
+        found = offsets_stored(tmp_path, endingOffsets=f'{{"orders": {{"0": {end}}}}}')
+        assert found == [offset for offset in every if offset < end]
+
+
 async def test_aborted_records_are_read_by_default_as_from_brokers(tmp_path: Path) -> None:
     log = await make_log(tmp_path)
 
