@@ -75,7 +75,8 @@ def generated(cluster: Cluster, request: pytest.FixtureRequest) -> list[TopicPar
     rng, writers = Random(1), Writers(cluster.bootstrap)
     partitions = []
     for first in range(0, request.config.getoption("--stored-logs"), LOGS_PER_TOPIC):
-        topic, config = f"generated-{first}", CONFIGS[first // LOGS_PER_TOPIC % len(CONFIGS)]
+        topic = f"generated-{first}"
+        config = config_of(topic)
         is_compacted = "cleanup.policy" in config
         cluster.create_topic(topic, LOGS_PER_TOPIC, copies=1 if is_compacted else 3, config=config)
         of_topic = [TopicPartition(topic, n) for n in range(LOGS_PER_TOPIC)]
@@ -84,6 +85,10 @@ def generated(cluster: Cluster, request: pytest.FixtureRequest) -> list[TopicPar
         partitions += of_topic
     cluster.wait_until("high watermarks are checkpointed", lambda: stored_ends(cluster) == broker_ends(cluster))
     return partitions
+
+
+def config_of(topic: str) -> dict[str, str]:
+    return CONFIGS[int(topic.rpartition("-")[2]) // LOGS_PER_TOPIC % len(CONFIGS)]
 
 
 def log_dirs(cluster: Cluster) -> str:
@@ -153,6 +158,8 @@ def test_rows_of_generated_log_directories_equal_fetched_rows(
                 ),
             },
         )
+        if "cleanup.policy" in config_of(topic):
+            continue  # Apache Kafka finds no record where an empty batch that compaction left has a later timestamp
         when: datetime = rng.choice(whole)["timestamp"]
         time = {"startingTimestamp": str(int(when.timestamp() * 1000)), "startingOffsetsByTimestampStrategy": "latest"}
         assert_equal_rows(cluster, topic, time)

@@ -34,6 +34,7 @@ COMMANDS: Final = {
         "explain", "explain", "Explain what happened to a partition, topic, broker, group or transaction."
     ),
     "audit": CommandEntry("audit", "audit", "Report what is wrong with a cluster and how to repair it."),
+    "replicas": CommandEntry("replicas", "replicas_app", "Compare the records of all replicas."),
     "zk": CommandEntry("zk", "zk_app", "Read and repair znodes."),
 }
 

@@ -1,11 +1,11 @@
-"""Compares replicas batch by batch: every byte of the headers, and every checksum. Source: ReplicaVerificationTool.java.
+"""Compares replicas batch by batch: every byte of the headers, and every checksum.
 
 Followers store the batches of their leader as they are, so logs that were never compacted are equal. Only as much is in
-memory as one read of each replica has.
+memory as one read of each replica has. Source: ReplicaVerificationTool.scala.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +13,6 @@ import numpy.typing as npt
 from klamm.audit.replicas.replica_log import BrokenReplica, ReplicaLog
 from klamm.wire.records.batch import HEADER_BYTES
 from klamm.wire.vectors.batches import CorruptBatch, Headers, Run, check_crc
-
-
-class Broken(NamedTuple):
-    """A replica that cannot be read from this offset on."""
-
-    replica: ReplicaLog
-    offset: int
-    reason: str
 
 
 class Difference(NamedTuple):
@@ -32,7 +24,7 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    broken: list[Broken]
+    broken: list[tuple[ReplicaLog, BrokenReplica]]
     difference: Difference | None
     """The first one among the replicas that are not broken before it."""
 
@@ -59,13 +51,13 @@ def compare_batches(replicas: Sequence[ReplicaLog], start: int, end: int) -> Com
 
     A broken replica is reported and left out, the others are compared on.
     """
-    broken: list[Broken] = []
+    broken: list[tuple[ReplicaLog, BrokenReplica]] = []
     cursors: list[_Cursor] = []
     for replica in replicas:
         try:
             cursors.append(_Cursor(replica, start, end))
         except BrokenReplica as error:
-            broken.append(Broken(replica, error.offset, str(error)))
+            broken.append((replica, error))
     while any(cursor.headers is not None for cursor in cursors):
         count, is_equal = _common_prefix([cursor.headers for cursor in cursors])
         if not is_equal:
@@ -74,7 +66,7 @@ def compare_batches(replicas: Sequence[ReplicaLog], start: int, end: int) -> Com
             try:
                 cursor.advance(count)
             except BrokenReplica as error:
-                broken.append(Broken(cursor.replica, error.offset, str(error)))
+                broken.append((cursor.replica, error))
                 cursors.remove(cursor)
     return Comparison(broken, None)
 

@@ -11,9 +11,8 @@ import google_crc32c
 import numpy as np
 
 from klamm.audit.replicas.batch_comparison import damaged_batch
-from klamm.audit.replicas.replica_log import Piece, ReplicaLog
+from klamm.audit.replicas.replica_log import BrokenReplica, Piece, ReplicaLog
 from klamm.client.committed_batches import committed_batches, data_batches
-from klamm.wire.vectors.batches import CorruptBatch
 from klamm.wire.vectors.groups import decode_group, group_batches
 
 
@@ -26,6 +25,7 @@ class LastRecord(NamedTuple):
 class KeyedLog(NamedTuple):
     """The last record of each key before the end of the comparison, and the keys that have a later one."""
 
+    replica: ReplicaLog
     last: dict[bytes, LastRecord]
     superseded: set[bytes]
 
@@ -38,24 +38,15 @@ class KeyDifference(NamedTuple):
     lacking: tuple[ReplicaLog, ...]
 
 
-def compare_keys(replicas: Sequence[ReplicaLog], start: int, ends: Sequence[int]) -> KeyDifference | None:
-    """Compare the last records before the least of `ends`, which has the last stable offset of each replica.
-
-    None where they agree. Raises BrokenReplica, ReplicaUnavailable, RangeMoved.
-    """
-    common_end = min(ends)
-    logs = [read_keys(replica, start, own_end, common_end) for replica, own_end in zip(replicas, ends, strict=True)]
-    differences = (d for key in set().union(*(log.last for log in logs)) if (d := _difference_of(key, logs)))
-    first = min(differences, default=None)
-    if first is None:
-        return None
-    offset, key, lacking = first
-    return KeyDifference(offset, key, tuple(replicas[i] for i in lacking))
+def compare_keys(logs: Sequence[KeyedLog]) -> KeyDifference | None:
+    """The difference with the least offset; None where the last records agree."""
+    keys: set[bytes] = set().union(*(log.last for log in logs))
+    return min((d for key in keys if (d := _difference_of(key, logs))), key=lambda d: (d.offset, d.key), default=None)
 
 
 def read_keys(replica: ReplicaLog, start: int, own_end: int, common_end: int) -> KeyedLog:
     """Read a replica up to its own end. Raises BrokenReplica, ReplicaUnavailable, RangeMoved."""
-    log = KeyedLog({}, set())
+    log = KeyedLog(replica, {}, set())
     for piece in replica.read(start, own_end, committed=True):
         for key, record in _records(piece):
             if record.offset >= common_end:
@@ -65,24 +56,24 @@ def read_keys(replica: ReplicaLog, start: int, own_end: int, common_end: int) ->
     return log
 
 
-def _difference_of(key: bytes, logs: Sequence[KeyedLog]) -> tuple[int, bytes, tuple[int, ...]] | None:
-    """Offset, key and the numbers of the logs that lack the last record of a key; None where all may be as they are."""
+def _difference_of(key: bytes, logs: Sequence[KeyedLog]) -> KeyDifference | None:
+    """The replicas that lack the last record of a key; None where all may be as they are."""
     newest = max((log.last[key] for log in logs if key in log.last), key=lambda record: record.offset)
     lacking = tuple(
-        i
-        for i, log in enumerate(logs)
+        log.replica
+        for log in logs
         if (mine := log.last.get(key)) != newest
         and key not in log.superseded
         and not (mine is None and newest.checksum is None)
     )
-    return (newest.offset, key, lacking) if lacking else None
+    return KeyDifference(newest.offset, key, lacking) if lacking else None
 
 
 def _records(piece: Piece) -> Iterator[tuple[bytes, LastRecord]]:
-    """The committed records that have a key. Raises CorruptBatch."""
+    """The committed records that have a key. Raises BrokenReplica."""
     run, aborted = piece
     if (damage := damaged_batch(run)) is not None:
-        raise CorruptBatch(damage[1])
+        raise BrokenReplica(int(run.headers["base_offset"][damage[0]]), damage[1])
     kept = data_batches(run) if aborted is None else committed_batches(run, aborted)
     chosen = [int(i) for i in np.flatnonzero(kept & (run.headers["record_count"] > 0))]
     for group in group_batches(run, chosen):
