@@ -167,6 +167,9 @@ spark-log-dirs: $(READY)  # compare the rows of STORED_LOGS=1000 generated logs,
 	$(PY) -m pytest tests/clients/test_spark_log_dirs.py --stored-logs $$(($(STORED_LOGS) / 2)) --timeout 100000
 	$(PY) -m pytest tests/clients/test_spark_log_dirs.py --stored-logs $$(($(STORED_LOGS) / 2)) --timeout 100000 --brokers apache
 
+pipeline-kills: $(DEMO_READY)  # kill a pipeline of flights, 1 % of them broken, and its workers KILLS=20 times
+	$(PY) -m tests.campaign.pipeline --kills $(KILLS)
+
 mixed-cluster: $(READY)  # hand the controller over between klamm and Apache Kafka in one cluster, three times each way
 	$(PY) -m tests.campaign.mixed
 
@@ -178,4 +181,4 @@ bench-%: $(READY)
 
 .PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches judge-groups \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
-  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills spark-log-dirs replica-damage mixed-cluster bench-controller
+  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills pipeline-kills spark-log-dirs replica-damage mixed-cluster bench-controller

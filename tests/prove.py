@@ -28,6 +28,11 @@ def make(target: str, *variables: str) -> tuple[str, ...]:
 
 
 PROPERTIES = (sys.executable, "-m", "pytest", "tests/unit", "--hypothesis-profile", "prove", "--timeout", "100000")
+DAMAGE = (
+    sys.executable, "-m", "pytest", "tests/unit/log/test_damaged_files.py", "--damage-cases", "10000",
+    "--timeout", "100000",
+)  # fmt: skip
+MALFORMED_FRAMES = (sys.executable, "-m", "tests.frame_fuzzer.run")
 CLIENTS = tuple(
     f"tests/clients/test_{name}.py"
     for name in (
@@ -47,6 +52,12 @@ CONNECTOR = (sys.executable, "-m", "pytest", "tests/contracts/spark", "--connect
 SCRIPTS = (sys.executable, "-m", "pytest", "tests/differential/test_judge.py", "--all-generated-scripts")
 STEPS = (
     Step("properties", PROPERTIES, "property tests with 2,000 examples each, damaged input among them"),
+    Step("damage", DAMAGE, "damaged log files, 10,000 cases, cost nothing else that was flushed"),
+    Step(
+        "malformed-frames",
+        MALFORMED_FRAMES,
+        "ten million malformed requests are answered or end their connection, and hold nothing",
+    ),
     Step("zookeeper-model", make("zookeeper-model"), "the simulated ZooKeeper answers as a real one"),
     Step("client-codecs", make("client-codecs"), "every client reads what every other one wrote, in every codec"),
     Step(

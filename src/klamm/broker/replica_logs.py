@@ -105,7 +105,7 @@ class ReplicaLogs:
         for topic, given in overrides.items():
             self._on_overrides(topic, given)
             try:
-                found[topic] = self._logs.default_config(given)
+                found[topic] = self._logs.topic_config(topic, given)
             except InvalidConfig as error:
                 log.error(
                     "topic config ignored; the broker's defaults are used",
@@ -113,5 +113,5 @@ class ReplicaLogs:
                     reason=str(error),
                     action=correct_topic_config(topic),
                 )
-                found[topic] = self._logs.default_config()
+                found[topic] = self._logs.topic_config(topic)
         return found

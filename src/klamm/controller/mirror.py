@@ -28,8 +28,9 @@ from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import TOPICS, TopicZnode
 
-FOLLOW_INTERVAL_S: Final = 0.2
-"""The pause in which notices of the same znode become one read."""
+FOLLOW_INTERVAL_S: Final = 0.5
+"""The pause in which notices of the same znode become one read, and of others one request. It is most of the mirror's
+lag; an election reads what is noted, at most some hundred states."""
 PAUSE_S: Final = 0.02
 """The pause after each chunk of reads: about 50,000 states are read in a second, so that brokers are not disturbed."""
 MAX_CHANGED_PATHS: Final = 100_000
@@ -74,7 +75,10 @@ class Mirror:
         self._session = session
         self._store = Store(session)
         self._uses_topic_ids = uses_topic_ids
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, float] = {}
+        """The paths that wait to be read again, the oldest notice first, with the loop's time of that notice."""
+        self._reading_since: float | None = None
+        """The time of the oldest notice among the paths that are being read."""
         self._has_changes = asyncio.Event()
         self._without_state: dict[Partition, None] = {}
         """Partitions whose state znode does not exist or cannot be read: a new controller reads it once more."""
@@ -89,6 +93,13 @@ class Mirror:
     def changed_count(self) -> int:
         """How many changed paths wait to be read again."""
         return len(self._changed)
+
+    @property
+    def lag_s(self) -> float:
+        """How long ago the oldest change was noted that is not in the context yet; 0 if there is none."""
+        waiting = next(iter(self._changed.values()), None)
+        noted_at = [at for at in (waiting, self._reading_since) if at is not None]
+        return asyncio.get_running_loop().time() - min(noted_at) if noted_at else 0.0
 
     async def load(self) -> None:
         """Watch and read all topics. Raises ZkError; Unimplemented before ZooKeeper 3.6."""
@@ -168,10 +179,12 @@ class Mirror:
         """Note the path of a change; too many paths, and changes of `/brokers/topics` itself, end the mirror."""
         if event.path == TOPICS:
             self.lose(f"{TOPICS} itself changed")
+        elif event.path in self._changed:
+            return
         elif len(self._changed) >= MAX_CHANGED_PATHS:
             self.lose(f"{len(self._changed)} znodes changed and were not read again yet")
         else:
-            self._changed[event.path] = None
+            self._changed[event.path] = asyncio.get_running_loop().time()
             self._has_changes.set()
 
     def _on_state(self, state: SessionState) -> None:
@@ -190,13 +203,14 @@ class Mirror:
 
     async def _read_changed(self, paths: Sequence[str]) -> None:
         """Read what these noted paths belong to; a read that does not come to its end loses the mirror."""
-        for path in paths:
-            self._changed.pop(path, None)
+        now = asyncio.get_running_loop().time()
+        self._reading_since = min(self._changed.pop(path, now) for path in paths)
         try:
             await self._read_again(*changed_by(paths))
         except BaseException as error:
             self.lose(f"changed znodes could not be read: {error!r}")
             raise
+        self._reading_since = None
 
     async def _read_again(self, topics: Sequence[str], partitions: Iterable[tuple[str, int]]) -> None:
         """Read these topics, then the states of these partitions and of all that the topics gained."""

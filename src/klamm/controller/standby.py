@@ -200,5 +200,6 @@ def standby_readings(standby: Standby | None) -> Iterator[Reading]:
     yield Reading("klamm_controller_standby_current", int(standby is not None and standby.is_current))
     yield Reading("klamm_controller_standby_partitions", mirror.context.partition_count if mirror else 0)
     yield Reading("klamm_controller_standby_changed_znodes", mirror.changed_count if mirror else 0)
+    yield Reading("klamm_controller_standby_lag_ms", round(mirror.lag_s * 1000) if mirror else 0)
     yield Reading("klamm_controller_standby_reads", standby.reads if standby is not None else 0)
     yield Reading("klamm_controller_standby_losses", standby.losses if standby is not None else 0)

@@ -136,10 +136,16 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int | None:
-        """The max timestamp of the first batch, from which the segment's age is counted; None while it is empty."""
+        """The max timestamp of the first batch, from which the segment's age is counted; None while it is empty.
+
+        -1 where that batch is damaged, which must not stop appends: the age then counts from the creation.
+        """
         if self._first_timestamp is None and self.size:
-            found = next(self.headers(0), None)
-            self._first_timestamp = found.header.max_timestamp if found else None
+            try:
+                found = next(self.headers(0), None)
+                self._first_timestamp = found.header.max_timestamp if found else None
+            except CorruptRecords:
+                self._first_timestamp = NO_TIMESTAMP
         return self._first_timestamp
 
     def fits(self, last_offset: int) -> bool:

@@ -19,6 +19,10 @@ class OnDataLoss(StrEnum):
     REPORT = "report"
 
 
+class HiddenValue(ValueError):
+    """A value that is wrong and may be a secret, so that errors must not repeat it."""
+
+
 def parse_boolean(text: str) -> bool:
     """Return the boolean; raises ValueError unless the text is `true` or `false`."""
     if text.lower() not in ("true", "false"):

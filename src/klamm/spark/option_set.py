@@ -7,6 +7,7 @@ from enum import Flag, auto
 from typing import Any, Final, NamedTuple
 
 from klamm.spark.errors import BadOption
+from klamm.spark.option_parsers import HiddenValue
 
 
 class Reads(Flag):
@@ -112,7 +113,8 @@ def _parse_option(option: Option, given: Mapping[str, str]) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        raise BadOption(f"option {option.name}={text!r}: {error}") from error
+        shown = "" if isinstance(error, HiddenValue) else f"={text!r}"
+        raise BadOption(f"option {option.name}{shown}: {error}") from error
 
 
 def _code(text: str | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from klamm.model.cluster import Address
+from klamm.spark.avro import Registry
 from klamm.spark.errors import BadOption
 from klamm.spark.offsets import Bound, Subscription, bound, subscription
 from klamm.spark.option_parsers import OnDataLoss, OnDecodeError
@@ -31,11 +32,17 @@ class TriggerLimits(NamedTuple):
 
 
 class ValueOptions(NamedTuple):
-    """How values are decoded; `schema` has the fields of JSON values, None where the reader's schema says them."""
+    """How values are decoded; `schema` has the fields of JSON values, or is an Avro schema.
+
+    It is None where the reader's schema says the fields of JSON values.
+    """
 
     format: str
     schema: str | None
     on_error: OnDecodeError
+    include_raw: bool = False
+    """Whether rows have the values as they are in the records, too."""
+    registry: Registry | None = None
 
 
 class ReadOptions(NamedTuple):
@@ -115,11 +122,24 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
 
 def _value_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ValueOptions:
     """Return how values are decoded. Raises BadOption for options that the format does not use."""
-    values = ValueOptions(value["valueFormat"], value["valueSchema"], value["onDecodeError"])
-    if values.schema is not None and values.format != "json":
-        raise BadOption(f"option valueSchema is only for valueFormat json, and it is {values.format}: remove it")
+    values = ValueOptions(
+        value["valueFormat"], value["valueSchema"], value["onDecodeError"], include_raw=value["includeRawValue"]
+    )
+    if values.schema is not None and values.format not in ("json", "avro"):
+        raise BadOption(
+            f"option valueSchema is only for valueFormat json and avro, and it is {values.format}: remove it"
+        )
+    url, auth = value["schemaRegistry"], value["schemaRegistryAuth"]
+    if url is not None and values.format != "avro":
+        raise BadOption(f"option schemaRegistry is only for valueFormat avro, and it is {values.format}: remove it")
+    if auth is not None and url is None:
+        raise BadOption("option schemaRegistryAuth is set without schemaRegistry: remove it, or set schemaRegistry")
+    if url is not None:
+        values = values._replace(registry=Registry(url, auth))
     if "ondecodeerror" in given and values.format == "raw":
         raise BadOption("option onDecodeError is set, but no value is decoded: remove it, or set valueFormat")
+    if values.include_raw and values.format == "raw":
+        raise BadOption("option includeRawValue is set, but no value is decoded: remove it, or set valueFormat")
     if values.on_error.dead_letters is not None and value["kafka.bootstrap.servers"] is None:
         raise BadOption(
             f"option onDecodeError=deadletter:{values.on_error.dead_letters} needs brokers to write to: set "

@@ -24,7 +24,7 @@ class FakeLogs:
         self.made: dict[str, int] = {}
         self.meanwhile: Any = lambda: None
 
-    def default_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+    def topic_config(self, topic: str, overrides: Mapping[str, str] | None = None) -> TopicConfig:
         return TopicConfig.parse(overrides or {})
 
     async def get_or_create_many(self, wanted: Sequence[LogRequest]) -> list[Any]:

@@ -38,7 +38,10 @@ class FetchedReplicaLog:
         partition: TopicPartition,
         topic_id: UUID | None,
         timeout_s: float,
+        *,
+        is_compacted: bool,
     ) -> None:
+        self._is_compacted = is_compacted
         self._client = client
         self._broker_id, self._address = broker
         self._partition = partition
@@ -49,6 +52,10 @@ class FetchedReplicaLog:
     def name(self) -> str:
         """The broker."""
         return f"broker {self._broker_id}"
+
+    def is_compacted(self) -> bool:
+        """Whether the topic's cleanup.policy has compact."""
+        return self._is_compacted
 
     def bounds(self) -> Bounds:
         """Look at the replica now; its log start is that of the leader. Raises ReplicaUnavailable, RangeMoved."""

@@ -33,7 +33,6 @@ class PartitionReplicas(NamedTuple):
 
     partition: TopicPartition
     replicas: tuple[ReplicaLog, ...]
-    is_compacted: bool
     missing: tuple[str, ...] = ()
 
 
@@ -47,8 +46,7 @@ def stored_partitions(disk: Disk, log_dirs: Sequence[str], topics: Collection[st
     for partition, replicas in found.items():
         if not topics or partition.topic in topics:
             topic_id = common_topic_id(disk, replicas)
-            logs = [StoredReplicaLog(disk, replica, topic_id) for replica in replicas]
-            yield PartitionReplicas(partition, tuple(logs), any(log.was_cleaned for log in logs))
+            yield PartitionReplicas(partition, tuple(StoredReplicaLog(disk, r, topic_id) for r in replicas))
 
 
 def fetched_partitions(
@@ -83,8 +81,11 @@ def _fetched(
     live = [BrokerId(b) for b in described.replica_nodes if b in client.cluster.brokers]
     dead = tuple(f"broker {b}: it is not running" for b in described.replica_nodes if b not in client.cluster.brokers)
     brokers = client.cluster.brokers
-    logs = tuple(FetchedReplicaLog(client, (b, brokers[b]), partition, topic_id, timeout_s) for b in live)
-    return PartitionReplicas(partition, logs, is_compacted, dead)
+    logs = tuple(
+        FetchedReplicaLog(client, (b, brokers[b]), partition, topic_id, timeout_s, is_compacted=is_compacted)
+        for b in live
+    )
+    return PartitionReplicas(partition, logs, dead)
 
 
 def _compacted_topics(client: BlockingClient, topics: Collection[str]) -> set[str]:

@@ -29,6 +29,10 @@ class ReplicaLog(Protocol):
         """The replica as reports name it."""
         ...
 
+    def is_compacted(self) -> bool:
+        """Whether compaction may have removed records. Raises ReplicaUnavailable where that changes now."""
+        ...
+
     def bounds(self) -> Bounds:
         """Look at the replica now. Raises ReplicaUnavailable."""
         ...

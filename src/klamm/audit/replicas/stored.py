@@ -9,6 +9,7 @@ from klamm.log.errors import CorruptFile
 from klamm.log.replicas.directories import StoredReplica, was_cleaned
 from klamm.log.replicas.offsets import StoredOffsets
 from klamm.log.replicas.reader import Gap, ReplicaGone, ReplicaReader
+from klamm.log.replicas.segment_files import list_segment_files
 from klamm.runtime.disk import Disk
 from klamm.wire.records.batch import CorruptRecords
 from klamm.wire.vectors.batches import CorruptBatch
@@ -26,10 +27,18 @@ class StoredReplicaLog:
         """The directory of the replica."""
         return self._replica.directory
 
-    @property
-    def was_cleaned(self) -> bool:
-        """Whether compaction may have removed records."""
-        return was_cleaned(self._disk, self._replica.log_dir, self._replica.partition)
+    def is_compacted(self) -> bool:
+        """Whether compaction has finished once. Raises ReplicaUnavailable where it may be at work the first time."""
+        try:
+            if was_cleaned(self._disk, self._replica.log_dir, self._replica.partition):
+                return True
+            if list_segment_files(self._disk, self._replica.directory).is_changing:
+                raise ReplicaUnavailable(
+                    f"segments in {self._replica.directory} are being replaced: verify it again in a minute"
+                )
+        except (CorruptFile, OSError) as error:
+            raise ReplicaUnavailable(str(error)) from error
+        return False
 
     def bounds(self) -> Bounds:
         """Look at the replica now. Raises ReplicaUnavailable."""

@@ -47,19 +47,19 @@ class Verified(NamedTuple):
     """Replicas that could not be read, each with the reason."""
 
 
-def verify_partition(partition: TopicPartition, replicas: Sequence[ReplicaLog], *, is_compacted: bool) -> Verified:
+def verify_partition(partition: TopicPartition, replicas: Sequence[ReplicaLog]) -> Verified:
     """Compare all replicas up to their common high watermark; what differs is compared again before it is reported."""
-    found = _verify(partition, replicas, is_compacted)
+    found = _verify(partition, replicas)
     if not found.divergences:
         return found
-    again = _verify(partition, replicas, is_compacted)
+    again = _verify(partition, replicas)
     confirmed = {d._replace(problem="", remedy="") for d in again.divergences}
     return found._replace(
         divergences=tuple(d for d in found.divergences if d._replace(problem="", remedy="") in confirmed)
     )
 
 
-def _verify(partition: TopicPartition, replicas: Sequence[ReplicaLog], is_compacted: bool) -> Verified:
+def _verify(partition: TopicPartition, replicas: Sequence[ReplicaLog]) -> Verified:
     """Compare the replicas that can be read; again where the log start moves meanwhile."""
     unavailable: dict[str, str] = {}
     for _ in range(MAX_TRIES):
@@ -68,7 +68,7 @@ def _verify(partition: TopicPartition, replicas: Sequence[ReplicaLog], is_compac
             break
         start, end = max(b.start for b in bounds), min(b.high_watermark for b in bounds)
         try:
-            divergences = _compare(partition, readable, bounds, is_compacted)
+            divergences = _compare(partition, readable, bounds)
         except RangeMoved as moved:
             reason = str(moved)
             continue
@@ -96,16 +96,14 @@ def _bounds_of(replicas: Sequence[ReplicaLog], unavailable: dict[str, str]) -> t
     return readable, bounds
 
 
-def _compare(
-    partition: TopicPartition, replicas: Sequence[ReplicaLog], bounds: Sequence[Bounds], is_compacted: bool
-) -> list[Divergence]:
+def _compare(partition: TopicPartition, replicas: Sequence[ReplicaLog], bounds: Sequence[Bounds]) -> list[Divergence]:
     """Compare batches, and keys where compaction explains that batches differ."""
     start, end = max(b.start for b in bounds), min(b.high_watermark for b in bounds)
     compared = compare_batches(replicas, start, end)
     found = [_of_broken(partition, replica, error) for replica, error in compared.broken]
     if compared.difference is None:
         return found
-    if not is_compacted:
+    if not any(replica.is_compacted() for replica in replicas):
         return [*found, _of_batches(partition, compared.difference)]
     broken = {replica.name for replica, _ in compared.broken}
     logs: list[KeyedLog] = []

@@ -40,7 +40,7 @@ def verify(
     """
     results = []
     for found in _partitions(bootstrap, log_dirs, topics or [], timeout):
-        result = verify_partition(found.partition, found.replicas, is_compacted=found.is_compacted)
+        result = verify_partition(found.partition, found.replicas)
         result = result._replace(unavailable=(*found.missing, *result.unavailable))
         results.append(result)
         if not as_json:

@@ -49,6 +49,7 @@ _MALFORMED_ZNODES: Final = (
 )
 _ORDERLY_SHUTDOWN: Final = {"session_ends": "", "lingers_s": 0.0}
 
+_LOWER_THE_PROTOCOL: Final = {"protocol": "2.6-IV0", "nodes": [2], "in_order": False, "back_s": 0.2}
 OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
     "start with election": _kill_actions(1, 2, 3, at_s=10.0, back_s=5.001),
     "broker joins": _kill_actions(3, at_s=10.0, back_s=5.001),
@@ -103,6 +104,11 @@ OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
     "leaders go home by themselves": _kill_actions(1, at_s=11.0, back_s=4.0),
     "override drops the leader": _at_begin("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": False}),
     "cancel drops the leader": _at_begin("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": True}),
+    "the protocol is raised, and lowered for one broker": [
+        *_at_begin("roll protocol", {"protocol": "2.8-IV1", "nodes": [3, 1, 2], "in_order": True, "back_s": 0.2}),
+        ScheduledAction(BEGINS_AT_S + 4, "roll protocol", _LOWER_THE_PROTOCOL),
+        ScheduledAction(BEGINS_AT_S + 18, "flap", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
+    ],
     "features, producer ids, a list of moves": _at_begin("ask around", {"node": 1, "level": 1}),
     "an ISR with a stranger": _at_begin("ask oddly", {"oddity": "a stranger in the ISR", "partition": "t2-1"}),
     "nonsense in znodes": [
