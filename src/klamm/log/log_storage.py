@@ -403,7 +403,8 @@ class LogStorage:
         except OSError as error:
             if not self.has_failed:
                 logger.warning(
-                    f"cannot remove the files of a {work}; the next start of the node removes them",
+                    "cannot remove files that a compaction or repair left; the next start of the node removes them",
+                    work=work,
                     directory=self.directory,
                     reason=str(error),
                 )

@@ -27,12 +27,12 @@ def run_at(file: File, position: int, size: int, read_bytes: int, end_offset: in
         return run
     try:
         if len(content) < IDENTIFYING_BYTES or (needed := entry_size(content)) > size - position:
-            raise CorruptBatch("the last batch is cut off", 0)
+            raise CorruptBatch(f"the last batch, at byte {position}, is cut off at the end of the file, byte {size}", 0)
     except CorruptRecords as error:
         raise CorruptBatch(str(error), 0) from error
     run = read_run(file.pread(needed, position))
     if not run.positions:
-        raise CorruptBatch("the file became shorter while it was read", 0)
+        raise CorruptBatch(f"the file became shorter than {size} bytes while it was read", 0)
     return run
 
 

@@ -298,8 +298,10 @@ class TestBadInput:
             with pytest.raises(BadOption, match=f"option logDirs: .*{expected}"):
                 offsets_stored(directory)
 
-    def test_relative_paths_are_refused(self) -> None:
-        with pytest.raises(BadOption, match="option logDirs='data': the list must have absolute paths"):
+    def test_a_relative_path_of_a_log_directory_is_refused(self) -> None:
+        with pytest.raises(
+            BadOption, match="option logDirs is not valid: 'data' has a relative path; give absolute paths"
+        ):
             stored_options(Path("data"))
 
     async def test_a_topic_that_no_directory_has_is_refused_with_the_nearest_name(self, tmp_path: Path) -> None:
@@ -322,7 +324,7 @@ class TestBadInput:
         with pytest.raises(KlammError, match=f"{HIGH_WATERMARKS}, line 3: 'orders 0 much' is not"):
             offsets_stored(tmp_path)
 
-    def test_dead_letters_need_brokers(self, tmp_path: Path) -> None:
+    def test_dead_letters_of_a_log_directory_read_need_bootstrap_servers(self, tmp_path: Path) -> None:
         with pytest.raises(BadOption, match="onDecodeError=deadletter:dead needs brokers to write to"):
             stored_options(tmp_path, valueFormat="string", onDecodeError="deadletter:dead")
 
@@ -361,7 +363,7 @@ class TestDamage:
         path = segment_paths(tmp_path)[2]
         path.write_bytes(path.read_bytes()[:-7])
 
-        with pytest.raises(CorruptBatch, match=rf"{path.name}, byte \d+: the last batch is cut off"):
+        with pytest.raises(CorruptBatch, match=rf"{path.name}, byte \d+: the last batch, at byte \d+, is cut off"):
             offsets_stored(tmp_path)
 
     async def test_a_segment_cut_between_batches_is_data_loss(self, tmp_path: Path) -> None:
@@ -401,12 +403,12 @@ class TestDamage:
         with pytest.raises(KlammError, match=r"txnindex has .* not a multiple .*Start the broker"):
             offsets_stored(tmp_path, kafka__isolation__level="read_committed")
 
-    async def test_old_message_formats_are_refused(self, tmp_path: Path) -> None:
+    async def test_a_log_directory_with_old_message_formats_is_refused(self, tmp_path: Path) -> None:
         await make_log(tmp_path)
         old = struct.pack(">qiIbbqii", 0, 22, 0, 1, 0, NOW_MS, -1, -1) + bytes(60)
         segment_paths(tmp_path)[0].write_bytes(old)
 
-        with pytest.raises(CorruptBatch, match="a batch has magic 1, but klamm reads only magic 2"):
+        with pytest.raises(CorruptBatch, match="has magic 1, but klamm reads only magic 2"):
             offsets_stored(tmp_path)
 
 
@@ -484,7 +486,7 @@ class TestWhileTheBrokerRuns:
 
         assert [row["offset"] for row in read_planned(options, tasks)] == expected
 
-    async def test_a_deleted_topic_is_data_loss(self, tmp_path: Path) -> None:
+    async def test_a_topic_deleted_after_planning_is_data_loss(self, tmp_path: Path) -> None:
         await make_log(tmp_path)
         options = stored_options(tmp_path)
         tasks = plan_stored(options)

@@ -231,7 +231,7 @@ class ClusterTier(ScheduledRun):
         self.log(f"{name} sends with {style}")
 
         async def run() -> None:
-            """Produce without end."""
+            """Run the producer until the simulation cancels it."""
             client = open_client(world, name, self.options.nodes, PORT)
             await Producer(name, world, client, style, rng, self._writable, self._tell).run()
 
@@ -244,7 +244,7 @@ class ClusterTier(ScheduledRun):
         rng = Rng(f"{self.seed}/{name}")
 
         async def run() -> None:
-            """Consume without end."""
+            """Run the consumer until the simulation cancels it."""
             client = open_client(world, name, self.options.nodes, PORT)
             consumer = Consumer(
                 name, client, rng, self._readable, self._tell, reads_committed=self.options.copiers > 0 and number == 1
@@ -260,11 +260,11 @@ class ClusterTier(ScheduledRun):
         rng = Rng(f"{self.seed}/{name}")
 
         def partition() -> TopicPartition | None:
-            """The partition to commit for; none once all is healed: what was stored must survive what follows."""
+            """Return a partition to commit an offset for; None once all faults have ended."""
             return None if self.is_healed else next(iter(self._readable()), None)
 
         async def run() -> None:
-            """Commit offsets until all is healed."""
+            """Run the client that commits offsets until all faults have ended."""
             client = open_client(world, name, self.options.nodes, PORT)
             await Committer(name, client, rng, partition, self._tell).run()
 
@@ -277,7 +277,7 @@ class ClusterTier(ScheduledRun):
         rng = Rng(f"{self.seed}/{name}")
 
         async def run() -> None:
-            """Be a member; once all is healed, stay."""
+            """Run the member, which joins and leaves its group at random, and stays once all faults have ended."""
             client = open_client(world, name, self.options.nodes, PORT)
             member = Member(_GROUP, client, rng, [FIRST_TOPIC], self._tell, may_retire=number > 1)
             member.may_go = lambda: not self.is_healed

@@ -113,7 +113,7 @@ def _message_at(buffer: Buffer, header: BatchHeader) -> Message:
         key, position = _nullable(view, position)
         value, position = _nullable(view, position)
     except struct.error as error:
-        raise CorruptRecords(f"message at offset {header.base_offset}: it is cut off") from error
+        raise CorruptRecords(f"message at offset {header.base_offset}: it is cut off: {error}") from error
     if position != len(view):
         raise CorruptRecords(
             f"message at offset {header.base_offset}: its size is {len(view)} bytes, but its fields have {position}"
@@ -129,7 +129,7 @@ def _nullable(view: memoryview, position: int) -> tuple[bytes | None, int]:
     if length < 0:
         return None, position
     if position + length > len(view):
-        raise struct.error("a key or value is cut off")
+        raise struct.error(f"the key or value at byte {position} of the message is cut off")
     return bytes(view[position : position + length]), position + length
 
 

@@ -78,7 +78,7 @@ class Member:
                     await self._take_part(member, ends_s)
                 except (KlammError, TimeoutError, OSError):
                     await asyncio.sleep(_ROUND_S)
-            await self._go(member)
+            await self._leave_or_stop_heartbeats(member)
             if self._may_retire and self._rng.random() < _RETIRES:
                 return
             await asyncio.sleep(self._rng.expovariate(1 / _ABSENCE_S))
@@ -118,21 +118,23 @@ class Member:
         return read.found.records[-1][0] + 1 if read.found.records else position
 
     async def _commit(self, member: GroupMember, offsets: dict[TopicPartition, int]) -> None:
-        """Commit as member of this generation. Raises KlammError."""
+        """Commit offsets as a member of the group's current generation. Raises KlammError."""
         self._former = member.membership, offsets
-        await self._told(member.membership, offsets, member.commit(offsets, self._backoff(_PATIENCE_S)))
+        await self._commit_and_report(member.membership, offsets, member.commit(offsets, self._backoff(_PATIENCE_S)))
 
     async def _commit_late(self) -> None:
-        """Commit once more as member of the former generation, as a request that was on its way does."""
+        """Commit once more as a member of the former generation, like a request that arrives late."""
         former, self._former = self._former, None
         if former is not None and self.may_commit() and self._rng.random() < _COMMITS_LATE:
             membership, offsets = former
             late = commit(self._route, offsets, self._backoff(_PATIENCE_S), membership)
             with contextlib.suppress(MembershipLost):
-                await self._told(membership, offsets, late)
+                await self._commit_and_report(membership, offsets, late)
 
-    async def _told(self, membership: Membership, offsets: dict[TopicPartition, int], committing: Steps[None]) -> None:
-        """Commit, and report the offsets as stored, or as possibly stored after an error. Raises KlammError."""
+    async def _commit_and_report(
+        self, membership: Membership, offsets: dict[TopicPartition, int], committing: Steps[None]
+    ) -> None:
+        """Commit offsets, and report them as stored, or as possibly stored after an error. Raises KlammError."""
         began_s, is_stored = asyncio.get_running_loop().time(), False
         try:
             await self._client.run(committing)
@@ -141,7 +143,7 @@ class Member:
             for p, offset in offsets.items():
                 self._tell(CommitEnded(self._group, p, offset, is_stored, membership.generation, began_s))
 
-    async def _go(self, member: GroupMember) -> None:
+    async def _leave_or_stop_heartbeats(self, member: GroupMember) -> None:
         """Leave the group, or send nothing more, so that the session of the member expires."""
         self._tell(MemberGone(self._group, member.membership.member_id))
         if self._rng.random() < _LEAVES:
