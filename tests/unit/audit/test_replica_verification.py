@@ -209,8 +209,9 @@ class TestCommand:
         assert "1 partitions" in equal.output
         assert "all replicas that were read are equal" in equal.output
         assert different.exit_code == 1
-        assert "two/orders-0:" in different.output
-        assert "the last batch is cut off" in different.output
+        text = " ".join(different.output.split())
+        assert "two/orders-0:" in text
+        assert "is cut off" in text
 
     async def test_an_unknown_topic_is_refused(self, tmp_path: Path) -> None:
         await make_log(tmp_path)
