@@ -17,6 +17,7 @@ from klamm.log.replicas.directories import (
     most_advanced,
     read_directories,
     replicas_of,
+    topic_id_of,
 )
 from klamm.log.replicas.offsets import StoredOffsets
 from klamm.log.replicas.reader import ReplicaGone
@@ -111,6 +112,7 @@ class LogDirs:
     def _offset(self, partition: TopicPartition, time: int, read_committed: bool) -> int:
         """The offset of one partition for this time. Raises TopicGone."""
         replica = self._replica(partition)
+        self._check_topic_id(replica)
         if replica.high_watermark is None:
             self._on_no_high_watermark(replica)
         stored = StoredOffsets(self._disk, replica, self.topic_ids.get(partition.topic))
@@ -124,6 +126,15 @@ class LogDirs:
             return NO_OFFSET if found is None else found
         except ReplicaGone as gone:
             raise TopicGone(partition.topic, str(gone)) from gone
+
+    def _check_topic_id(self, replica: StoredReplica) -> None:
+        """Raise TopicGone where the topic was created again with another id."""
+        name = replica.partition.topic
+        expected, found = self.topic_ids.get(name), topic_id_of(self._disk, replica)
+        if None not in (expected, found) and expected != found:
+            raise TopicGone(
+                name, f"topic {name} was deleted and created again: {replica.directory} has another topic id now"
+            )
 
     def _on_no_high_watermark(self, replica: StoredReplica) -> None:
         """Warn that nothing is read of a partition that no checkpoint has yet. Raises BadOption without checkpoints."""
