@@ -116,6 +116,7 @@ class StubBroker:
         self._on_event = node_context.on_event
         self._fetches = node_context.fetches
         self.config = node_config(number, node_settings)
+        self.supports_features = node_settings.supports_features
         self.sessions = ZooKeeperSessions(world, self.config, CrashGuard(world, self.config))
         self.sessions.add_listener(self)
         self.cache = MetadataCache(self.config.inter_broker_listener)
