@@ -66,6 +66,8 @@ _SMALL_FILES_S: Final = 1.0
 """After this time leader epochs, which nodes write in the background, are on the disks."""
 _RESTART_S: Final = 1.0
 _GROUP: Final = "readers"
+_SILENT_AFTER_S: Final = 10.0
+"""After all is healed: coordinators are found again, and a session and a rebalance end before the last look."""
 _OF_ZOOKEEPER: Final = by_event(OF_ZOOKEEPER)
 _ASKED: Final = by_event(ALWAYS)
 
@@ -92,6 +94,7 @@ class ClusterTier(ScheduledRun):
         self.sent = 0
         self.effects = 0
         """Batches acknowledged amid the faults: how much came of the schedule."""
+        self._has_silent_member = False
         self._sends = True
         """Whether producers go on sending."""
 
@@ -282,9 +285,23 @@ class ClusterTier(ScheduledRun):
             member = Member(_GROUP, client, rng, [FIRST_TOPIC], self._tell, may_retire=number > 1)
             member.may_go = lambda: not self.is_healed
             member.may_commit = lambda: self._sends
+            member.falls_silent = self._falls_silent
             await member.run()
 
         self.loop.spawn(host, run(), name)
+
+    def _falls_silent(self, assigned: Assigned) -> bool:
+        """Whether this member falls silent at rest: one that has partitions, where another one can take them over.
+
+        Nothing but its session timeout tells the coordinator.
+        """
+        if self._has_silent_member or self.loop.now < self._heal_at_s + _SILENT_AFTER_S or not assigned.partitions:
+            return False
+        members = {a.member for a in self.tier.generations[assigned.group][assigned.generation]}
+        self._has_silent_member = any(
+            (assigned.group, m) not in self.tier.gone_members for m in members - {assigned.member}
+        )
+        return self._has_silent_member
 
     def _start_copier(self, number: int) -> None:
         """Start a client that copies records of the first topic, which is never deleted, to others."""

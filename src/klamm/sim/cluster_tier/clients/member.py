@@ -64,6 +64,9 @@ class Member:
         self.may_go: Callable[[], bool] = lambda: True
         """Whether members still come and go; once they do not, the last one stays."""
         self.may_commit: Callable[[], bool] = lambda: True
+        self.falls_silent: Callable[[Assigned], bool] = lambda assigned: False
+        """Whether the member with this assignment sends nothing from now on, and no other one follows it."""
+        self._is_silent = False
 
     async def run(self) -> None:
         """Join the group for a while, then stay away for a while, again and again, until this member retires."""
@@ -73,28 +76,39 @@ class Member:
             )
             member = GroupMember(self._client.cluster, settings)
             ends_s = asyncio.get_running_loop().time() + self._rng.expovariate(1 / _LIFE_S)
-            while not self.may_go() or asyncio.get_running_loop().time() < ends_s:
+            while self._stays(ends_s):
                 try:
                     await self._take_part(member, ends_s)
                 except (KlammError, TimeoutError, OSError):
                     await asyncio.sleep(_ROUND_S)
+            if self._is_silent:
+                self._tell(MemberGone(self._group, member.membership.member_id))
+                return
             await self._leave_or_stop_heartbeats(member)
             if self._may_retire and self._rng.random() < _RETIRES:
                 return
             await asyncio.sleep(self._rng.expovariate(1 / _ABSENCE_S))
+
+    def _stays(self, ends_s: float) -> bool:
+        """Whether the member stays: until this time, or where members do not go any more, until it falls silent."""
+        return not self._is_silent and (not self.may_go() or asyncio.get_running_loop().time() < ends_s)
 
     async def _take_part(self, member: GroupMember, ends_s: float) -> None:
         """Join, and read until the generation ends or this member goes. Raises KlammError."""
         assigned = await self._client.run(member.join(self._backoff(_JOIN_S)))
         generation = member.membership.generation
         now_s = asyncio.get_running_loop().time()
-        self._tell(Assigned(self._group, generation, member.membership.member_id, assigned, now_s))
+        assignment = Assigned(self._group, generation, member.membership.member_id, assigned, now_s)
+        self._tell(assignment)
         await self._commit_late()
         committed = await self._client.run(member.committed(assigned, self._backoff(_PATIENCE_S)))
         positions = {p: committed.get(p, 0) for p in assigned}
         told = dict(positions)
-        while not self.may_go() or asyncio.get_running_loop().time() < ends_s:
+        while self._stays(ends_s):
             await asyncio.sleep(_ROUND_S)
+            if self.falls_silent(assignment):
+                self._is_silent = True
+                return
             for p in positions:
                 positions[p] = await self._read(p, positions[p])
             beat = await self._client.run(member.heartbeat(self._backoff(_PATIENCE_S)))
