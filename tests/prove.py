@@ -28,6 +28,11 @@ def make(target: str, *variables: str) -> tuple[str, ...]:
 
 
 PROPERTIES = (sys.executable, "-m", "pytest", "tests/unit", "--hypothesis-profile", "prove", "--timeout", "100000")
+DAMAGE = (
+    sys.executable, "-m", "pytest", "tests/unit/log/test_damaged_files.py", "--damage-cases", "10000",
+    "--timeout", "100000",
+)  # fmt: skip
+MALFORMED_FRAMES = (sys.executable, "-m", "tests.frame_fuzzer.run")
 CLIENTS = tuple(
     f"tests/clients/test_{name}.py"
     for name in (
@@ -47,6 +52,12 @@ CONNECTOR = (sys.executable, "-m", "pytest", "tests/contracts/spark", "--connect
 SCRIPTS = (sys.executable, "-m", "pytest", "tests/differential/test_judge.py", "--all-generated-scripts")
 STEPS = (
     Step("properties", PROPERTIES, "property tests with 2,000 examples each, damaged input among them"),
+    Step("damage", DAMAGE, "damaged log files, 10,000 cases, cost nothing else that was flushed"),
+    Step(
+        "malformed-frames",
+        MALFORMED_FRAMES,
+        "ten million malformed requests are answered or end their connection, and hold nothing",
+    ),
     Step("zookeeper-model", make("zookeeper-model"), "the simulated ZooKeeper answers as a real one"),
     Step("client-codecs", make("client-codecs"), "every client reads what every other one wrote, in every codec"),
     Step(
@@ -95,6 +106,8 @@ STEPS = (
     Step("spark-connector", CONNECTOR, "klamm reads what Spark's own connector reads, in 200 cases"),
     Step("spark-kills", make("spark-kills"), "a Spark query killed twenty times has each record once"),
     Step("spark-sink-kills", make("spark-sink-kills"), "a Spark query killed twenty times writes each record once"),
+    Step("replica-damage", make("replica-damage"), "1,000 flips, cuts and gaps in replicas are found at their offsets"),
+    Step("spark-log-dirs", make("spark-log-dirs"), "1,000 generated logs have the same rows in files and by Fetch"),
     Step("mixed-cluster", make("mixed-cluster"), "klamm and Apache Kafka share a cluster"),
 )
 

@@ -33,6 +33,9 @@ PARTITIONS = 6
 OVERRIDES = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
     "group.initial.rebalance.delay.ms": "500",
 }
 INTERNAL = ("__consumer_offsets", "__transaction_state")
@@ -101,7 +104,9 @@ def run_round(options: argparse.Namespace, directory: Path, seed: int) -> bool:
         for topic in (SOURCE, TARGET):
             cluster.create_topic(topic, PARTITIONS, 3, {"min.insync.replicas": "2"})
         clients = CoordinatorWorkload(directory / "clients", cluster, SOURCE, TARGET, PARTITIONS, seed)
-        workload = Workload(cluster.bootstrap, SOURCE, PARTITIONS, options.rate)
+        # with several in flight, librdkafka begins a new producer epoch where the next leader gets the later ones
+        # while the first waits at a frozen one, and writes again what may be written already
+        workload = Workload(cluster.bootstrap, SOURCE, PARTITIONS, options.rate, in_flight=1)
         only_klamm = not (options.kafka or options.mixed)
         faults = FaultCampaign(cluster, workload, seed=seed, restart_at_once=only_klamm)
         workload.start()

@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -77,14 +76,18 @@ def lost(expected: Mapping[int, list[int]], copied: Iterable[Copied]) -> list[st
     ]
 
 
-def out_of_order(copied: Iterable[Copied]) -> list[str]:
-    """Records whose number is not higher than that of the record before, also those that are copied twice."""
-    return [
-        f"partition {p}: record {later} after {earlier}"
-        for p, numbers in by_partition(copied).items()
-        for earlier, later in pairwise(numbers)
-        if later <= earlier
-    ]
+def doubled(expected: Mapping[int, list[int]], copied: Iterable[Copied]) -> list[str]:
+    """Records that are in the copy more often than in the source, and partitions whose records are in another order."""
+    anomalies = []
+    for p, numbers in by_partition(copied).items():
+        source = expected.get(p, [])
+        surplus = Counter(numbers) - Counter(source)
+        anomalies += [f"partition {p}: record {n} is copied {count} times too often" for n, count in surplus.items()]
+        kept = Counter(numbers)
+        in_order = [n for n in source if kept[n]]
+        if not surplus and (moved := next((n for n, m in zip(numbers, in_order, strict=False) if n != m), None)):
+            anomalies.append(f"partition {p}: record {moved} is out of order")
+    return anomalies
 
 
 def aborted_reads(aborted: set[str], copied: Iterable[Copied]) -> list[str]:

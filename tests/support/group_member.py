@@ -84,18 +84,24 @@ def run_confluent(options: Options) -> None:
                 say_records("committed", records)
 
 
-def run_kafka_python(options: Options) -> None:
-    from kafka import ConsumerRebalanceListener, KafkaConsumer
-    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-    from kafka.coordinator.assignors.range import RangePartitionAssignor
-    from kafka.errors import KafkaError
+def listener_of(base: type, assigned: "Assigned") -> Any:
+    """Return a rebalance listener of a client library, derived from its class, that keeps `assigned` current."""
 
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    class Listener(base):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:
             assigned.remove(revoked)
 
         def on_partitions_assigned(self, added: Any) -> None:
             assigned.add(added)
+
+    return Listener()
+
+
+def run_kafka_python(options: Options) -> None:
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.errors import KafkaError
 
     assigned = Assigned()
     consumer = KafkaConsumer(
@@ -108,7 +114,7 @@ def run_kafka_python(options: Options) -> None:
         heartbeat_interval_ms=HEARTBEAT_MS,
         partition_assignment_strategy=[CooperativeStickyAssignor if options.cooperative else RangePartitionAssignor],
     )
-    consumer.subscribe([options.topic], listener=Listener())
+    consumer.subscribe([options.topic], listener=listener_of(ConsumerRebalanceListener, assigned))
     while True:
         records = [(r.partition, r.offset, r.value) for batch in consumer.poll(200).values() for r in batch]
         if records:
@@ -126,13 +132,6 @@ async def run_aiokafka(options: Options) -> None:
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.errors import KafkaError
 
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            assigned.remove(revoked)
-
-        def on_partitions_assigned(self, added: Any) -> None:
-            assigned.add(added)
-
     assigned = Assigned()
     consumer = AIOKafkaConsumer(
         bootstrap_servers=options.bootstrap,
@@ -144,7 +143,7 @@ async def run_aiokafka(options: Options) -> None:
         heartbeat_interval_ms=HEARTBEAT_MS,
         partition_assignment_strategy=(RangePartitionAssignor,),
     )
-    consumer.subscribe([options.topic], listener=Listener())
+    consumer.subscribe([options.topic], listener=listener_of(ConsumerRebalanceListener, assigned))
     await consumer.start()
     while True:
         fetched = await consumer.getmany(timeout_ms=200)

@@ -92,6 +92,8 @@ class MemoryLog:
     on_synced: Callable[[], None] = lambda: None
     syncs_before_ack: bool = False
     truncations: list[int] = field(default_factory=list)
+    is_durable: bool = True
+    """A truncation is to be synced, as nothing else is."""
 
     @property
     def last_stable_offset(self) -> int:
@@ -105,7 +107,10 @@ class MemoryLog:
         """Memory has nothing to sync."""
 
     async def wait_until_durable(self) -> None:
-        """Memory has nothing to sync."""
+        self.is_durable = True
+
+    async def flush_before_ack(self) -> None:
+        """Memory has nothing to flush."""
 
     def preparation(self, records: Buffer, origin: object) -> None:
         return None
@@ -173,6 +178,7 @@ class MemoryLog:
         if offset >= self.end_offset:
             return
         self.truncations.append(offset)
+        self.is_durable = False
         self.pieces = [p for p in self.pieces if p.last < offset]
         self.end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
@@ -180,6 +186,7 @@ class MemoryLog:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self._raise_failure()
         self.pieces = []
+        self.is_durable = False
         self.epochs.clear()
         self.start_offset = self.end_offset = self.high_watermark = offset
 

@@ -251,7 +251,7 @@ class GroupMember:
             self._forget_membership()
             raise MembershipLost(self.settings.group_id, code)
         if code:
-            raise RequestRefused(f"group {self.settings.group_id}", code)
+            raise RequestRefused(subject=f"group {self.settings.group_id}", code=code)
 
     def _forget_membership(self) -> None:
         """Forget member id and generation, so that the next join is that of a new member."""

@@ -264,7 +264,9 @@ def topic_key(name: str) -> TopicKey:
     key = TOPIC_KEYS.get(name)
     if key is None:
         near = difflib.get_close_matches(name, TOPIC_KEYS, 1)
-        raise InvalidConfig(name, None, f"did you mean {near[0]}?" if near else "no topic config has a name like it")
+        raise InvalidConfig(
+            name, None, allowed=f"did you mean {near[0]}?" if near else "no topic config has a name like it"
+        )
     return key
 
 
@@ -330,7 +332,7 @@ class TopicConfig:
             raise InvalidConfig(
                 "min.compaction.lag.ms",
                 str(values["min_compaction_lag_ms"]),
-                f"the value must not exceed max.compaction.lag.ms, which is {values['max_compaction_lag_ms']}",
+                allowed=f"the value must not exceed max.compaction.lag.ms, which is {values['max_compaction_lag_ms']}",
             )
         return cls(**values)
 

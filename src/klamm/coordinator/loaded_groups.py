@@ -92,7 +92,7 @@ class LoadedGroups:
     def _add_record(self, target: dict[str, Committed], record: Record, base_offset: int) -> None:
         """Apply one record to the loaded groups, or to the offsets of its transaction. Raises UnknownRecord."""
         if record.key is None:
-            raise UnknownRecord("the record has no key")
+            raise UnknownRecord(f"the record at offset {record.offset} of __consumer_offsets has no key")
         key = self._keys.read(record.key)
         if isinstance(key, OffsetKey):
             committed = target.get(key.group_id)

@@ -19,6 +19,7 @@ from klamm.replication.leadership import LeadershipChange
 from klamm.runtime.disk import Buffer
 from klamm.runtime.time_slices import PIECE, Slices
 from klamm.wire.records import BatchHeader, CorruptRecords, batches, crc_is_valid
+from klamm.wire.records.batch import crc_mismatch
 
 log = structlog.get_logger("coordinator")
 
@@ -212,7 +213,7 @@ class PartitionOwnership(ABC):
         """Pass one batch to `add_batch`, with a checkpoint between its pieces; a corrupt one is skipped and logged."""
         try:
             if not crc_is_valid(piece, header):
-                raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match")
+                raise crc_mismatch(header)
             for count in add_batch(piece, header):
                 await self._slices.checkpoint(count)
         except CorruptRecords as error:

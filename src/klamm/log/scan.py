@@ -10,6 +10,7 @@ from klamm.wire.records.batch import (
     BatchHeader,
     CorruptRecords,
     crc_is_valid,
+    crc_mismatch,
     entry_size,
     header_at,
 )
@@ -78,7 +79,7 @@ def scan_batches(file: File, start: int, end: int, *, check: bool) -> Iterator[S
                     break
             header = header_at(chunk, within)
             if check and not crc_is_valid(chunk, header):
-                raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+                raise crc_mismatch(header)
             yield ScannedBatch(position, header, chunk)
             position += size
     except CorruptRecords as error:

@@ -136,10 +136,16 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int | None:
-        """The max timestamp of the first batch, from which the segment's age is counted; None while it is empty."""
+        """The max timestamp of the first batch, from which the segment's age is counted; None while it is empty.
+
+        -1 where that batch is damaged, which must not stop appends: the age then counts from the creation.
+        """
         if self._first_timestamp is None and self.size:
-            found = next(self.headers(0), None)
-            self._first_timestamp = found.header.max_timestamp if found else None
+            try:
+                found = next(self.headers(0), None)
+                self._first_timestamp = found.header.max_timestamp if found else None
+            except CorruptRecords:
+                self._first_timestamp = NO_TIMESTAMP
         return self._first_timestamp
 
     def fits(self, last_offset: int) -> bool:
@@ -235,10 +241,10 @@ class Segment:
                 end = found.position + found.header.size
                 yield found
         except CorruptRecords as error:
-            raise CorruptRecords(f"{self.log_path}, {error}") from error
+            raise CorruptRecords(f"{self.log_path}: {error}") from error
         if end < self.size:
             raise CorruptRecords(
-                f"{self.log_path}, byte {end}: the last {self.size - end} bytes of the segment are not a complete batch"
+                f"{self.log_path}: the last {self.size - end} bytes, from byte {end} on, are not a complete batch"
             )
 
     def pread(self, count: int, position: int) -> bytes:
@@ -269,7 +275,7 @@ class Segment:
     def restore_largest_timestamp(self) -> None:
         """Restore the largest timestamp after a truncation, from the time index and the batches that it lacks.
 
-        Each entry of the offset index comes with the largest timestamp so far, unless the time index has it already.
+        Only batches after the last entry of the offset index are read: the time index covers those before it.
         """
         self.largest = self.time_index.last
         for found in self.headers_from(self.offset_index.last_offset):

@@ -25,5 +25,5 @@ def letter_records(dead: DataFrame) -> DataFrame:
 
 
 def _header(name: str, text: Column) -> Column:
-    """A header of klamm's with this text."""
+    """Return a Spark column with a record header of this name, prefixed with `klamm.`, and this text."""
     return sql.struct(sql.lit(f"{HEADER_PREFIX}{name}").alias("key"), text.cast("binary").alias("value"))

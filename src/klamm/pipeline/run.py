@@ -66,7 +66,7 @@ class PipelineRun:
         return self._status
 
     def _start(self) -> StreamingQuery:
-        """Start the query."""
+        """Start the streaming query of the pipeline."""
         options = dict(self._spec.source_options)
         if (start := self._state.start()) is not None:
             del options["startingOffsets"]

@@ -144,8 +144,9 @@ def _parse(path: str, field: Field, node: Node) -> Any:
     try:
         return field.parse(node)
     except ValueError as error:
-        shown = None if isinstance(error, HiddenValue) else getattr(node, "text", None)
-        value = f"={shown!r}" if shown else ""
+        text = getattr(node, "text", None)
+        is_shown = text and not isinstance(error, HiddenValue) and repr(text) not in str(error)
+        value = f"={text!r}" if is_shown else ""
         raise BadFile(f"{place(path, node.line)}: {field.path}{value}: {error}.") from error
 
 

@@ -102,7 +102,7 @@ class StateDirectory:
         return None if stored is None else str(self._decode(stored, dict[str, str], "metadata")["id"])
 
     def start(self) -> Start | None:
-        """Where a new checkpoint begins; None where the pipeline's file says it."""
+        """Return where `klamm pipeline reset` lets the next run begin; None where the pipeline's file decides."""
         stored = self._read(_START)
         return None if stored is None else self._decode(stored, Start, _START)
 
@@ -112,7 +112,7 @@ class StateDirectory:
         return None if stored is None else self._decode(stored, Status, _STATUS)
 
     def write_status(self, status: Status) -> None:
-        """Replace the status."""
+        """Replace the stored status of the pipeline's last run."""
         self._disk.write_atomically(join(self.path, _STATUS), msgspec.json.encode(status))
 
     def reset(self, start: Start) -> None:

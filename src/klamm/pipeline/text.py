@@ -33,7 +33,7 @@ def status_lines(spec: Spec, status: Status | None, checkpoint: Checkpoint, *, i
 
 
 def _ending(status: Status, *, is_running: bool) -> str:
-    """How a run ended."""
+    """Return how the last run of a pipeline ended, as text."""
     if is_running:
         return "it goes on"
     if status.ended_ms is None:

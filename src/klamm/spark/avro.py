@@ -52,7 +52,7 @@ def parse_avro_schema(text: str) -> Any:
     except (msgspec.DecodeError, SchemaParseException, UnknownType, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the text is not an Avro schema in JSON ({error}); correct it") from None
     if not isinstance(schema, dict) or schema["type"] not in ("record", "error"):
-        raise ValueError("the Avro schema must be a record; values of other types have no columns")
+        raise ValueError("the Avro schema is not a record; give a record, since values of other types have no columns")
     return schema
 
 
@@ -62,7 +62,7 @@ def parse_registry(text: str) -> str:
     if parts.username or parts.password:
         raise HiddenValue(f"the URL has a user or password in it; remove them, and set {AUTH_OPTION}")
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ValueError("the value must be a URL, for example http://registry:8081")
+        raise ValueError(f"{text!r} is not a URL; give for example http://registry:8081")
     return text.strip().rstrip("/")
 
 
@@ -128,7 +128,7 @@ def _reason(error: Exception) -> str:
 
 @lru_cache(16)
 def _parsed(text: str) -> Any:
-    """The parsed schema; a worker lives through many tasks."""
+    """Return the parsed Avro schema; it is cached, since one worker process runs many tasks."""
     return parse_avro_schema(text)
 
 

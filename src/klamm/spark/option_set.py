@@ -7,7 +7,6 @@ from enum import Flag, auto
 from typing import Any, Final, NamedTuple
 
 from klamm.spark.errors import BadOption
-from klamm.spark.option_parsers import HiddenValue
 
 
 class Reads(Flag):
@@ -48,10 +47,6 @@ class OptionSet:
         for name in lower:
             self._check_known(name, kind)
         return {option.name: _parse_option(option, lower) for option in self.table}
-
-    def is_obeyed(self, name: str) -> bool:
-        """Whether the option is applied."""
-        return name.lower() in self._by_name
 
     def reason_without_effect(self, name: str) -> str | None:
         """Why an option changes nothing; None for one that is not in the table."""
@@ -113,8 +108,7 @@ def _parse_option(option: Option, given: Mapping[str, str]) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        shown = "" if isinstance(error, HiddenValue) else f"={text!r}"
-        raise BadOption(f"option {option.name}{shown}: {error}") from error
+        raise BadOption(f"option {option.name} is not valid: {error}") from error
 
 
 def _code(text: str | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from klamm.client.cluster import topic_ids_of
-from klamm.client.errors import RetriableError, code_name, recovery
+from klamm.client.errors import RetriableError, code_name, is_retriable
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption
@@ -86,7 +86,7 @@ def _existing_topics(transport: Transport, names: Sequence[str]) -> tuple[dict[s
     while True:
         found = transport.topics(names)
         codes = {n: t.error_code for n, t in found.items() if t.error_code}
-        refused = {n: c for n, c in codes.items() if not recovery(c).retriable}
+        refused = {n: c for n, c in codes.items() if not is_retriable(c)}
         if refused:
             name, code = next(iter(refused.items()))
             raise BadOption(

@@ -107,7 +107,7 @@ def checked_starts(
     latest: Mapping[TopicPartition, int],
     lost: list[LostRange],
 ) -> dict[TopicPartition, int]:
-    """Check the first offsets to read, at most the log end.
+    """Return the offset at which to start each partition, after a check against the log end in `latest`.
 
     Raises DataLoss for a start behind the log end, BadOption where no record has the time.
     """

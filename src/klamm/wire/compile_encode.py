@@ -338,4 +338,4 @@ def _add_fixed(kind: Kind, value: str, run: _Run) -> None:
 
 def _raise_too_long(length: int) -> None:
     """Raise ValueError for a string of `length` encoded bytes, more than the format allows."""
-    raise ValueError(f"a string of {length} bytes is too long; at most {MAX_STRING_BYTES} are valid")
+    raise ValueError(f"a string field of the message has {length} bytes; at most {MAX_STRING_BYTES} are valid")

@@ -231,3 +231,38 @@ def test_a_new_log_of_transaction_states_has_sync_before_ack() -> None:
         return [logs.topic_config(topic).klamm_sync_before_ack for topic in ("__transaction_state", "orders")]
 
     assert SimulatedNode().run(read_configs) == [True, False]
+
+
+@pytest.mark.parametrize("segment_bytes", [100, 1 << 20])
+def test_records_removed_by_a_synced_truncation_never_precede_newer_records_after_power_loss(
+    segment_bytes: int,
+) -> None:
+    ends = set()
+    for seed in range(80):
+        node = SimulatedNode(seed)
+
+        async def truncate(logs: LogManager) -> None:
+            config = TopicConfig.parse({"segment.bytes": str(segment_bytes)})
+            log = logs.get_or_create(ORDERS, config, None, is_new=True)
+            for _ in range(4):
+                log.append_as_leader(batch("old"), 1)
+            await log.flush()
+            log.truncate_to(1)
+            assert not log.is_durable
+            await log.wait_until_durable()
+            assert log.is_durable
+            for _ in range(4):
+                log.append_as_leader(batch("new"), 2)
+
+        node.run(truncate)
+        node.disk.lose_power(PowerLoss.REORDERED)
+
+        async def values(logs: LogManager) -> list[str]:
+            log = logs.get(ORDERS)
+            assert log is not None
+            return values_of(log)
+
+        found = node.run(values)
+        assert found == ["old", "new", "new", "new", "new"][: len(found)], seed
+        ends.add(len(found))
+    assert len(ends) > 2

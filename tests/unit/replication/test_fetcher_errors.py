@@ -41,6 +41,7 @@ def test_a_followers_fetch_out_of_range_resets_its_log_to_the_leaders_offsets(
         log = cluster.log(1)
         assert (log.end_offset, log.truncations) == (end, truncations)
         assert leader.fetches()[-1][0][1] == end
+        assert log.is_durable  # the removed records cannot come back
         asked = [p for m in leader.asked if not hasattr(m, "session_id") for t in m.topics for p in t.partitions]
         assert [(p.timestamp, p.current_leader_epoch) for p in asked] == [(-1, 3), (-2, 3)][: len(offsets)]
 

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from tests.unit.log.compaction import COMPACTED, committed
 from tests.unit.log.support import batch
+from tests.unit.spark.scripts import logged
 from tests.unit.spark.stored_logs import (
     NOW_MS,
     ORDERS,
@@ -27,7 +28,7 @@ from tests.unit.spark.stored_logs import (
     stored_options,
 )
 
-from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, offsets_text
+from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, offsets_text
 from klamm.log.log import Log
 from klamm.log.names import LOG
 from klamm.model.errors import KlammError
@@ -77,6 +78,19 @@ async def test_committed_rows_of_a_compacted_log_directory_are_those_of_the_brok
     assert as_content(read_stored(tmp_path, kafka__isolation__level="read_committed")) == committed(log)
 
 
+async def test_every_range_of_a_compacted_log_ends(tmp_path: Path) -> None:
+    async with log_manager(tmp_path) as logs:
+        log = new_log(logs, configs=COMPACTED)
+        fill(log)
+        assert await clean(logs)
+    every = offsets_stored(tmp_path)
+    assert len(every) < log.end_offset / 2
+
+    for end in range(1, log.end_offset + 1):
+        found = offsets_stored(tmp_path, endingOffsets=f'{{"orders": {{"0": {end}}}}}')
+        assert found == [offset for offset in every if offset < end]
+
+
 async def test_aborted_records_are_read_by_default_as_from_brokers(tmp_path: Path) -> None:
     log = await make_log(tmp_path)
 
@@ -102,11 +116,16 @@ class TestBounds:
 
         assert offsets_stored(tmp_path)[0] == 30
 
-    async def test_a_partition_without_a_checkpointed_high_watermark_has_no_rows(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("content", [offsets_text({}), b""], ids=["no entry", "as Apache Kafka starts"])
+    async def test_a_partition_without_a_checkpointed_high_watermark_has_no_rows(
+        self, tmp_path: Path, content: bytes
+    ) -> None:
         await make_log(tmp_path)
-        (tmp_path / HIGH_WATERMARKS).write_bytes(offsets_text({}))
+        for name in (HIGH_WATERMARKS, LOG_STARTS, CLEANED_OFFSETS):
+            (tmp_path / name).write_bytes(content)
 
-        assert offsets_stored(tmp_path) == NO_ROW
+        with logged("nothing is read of orders-0: no file .* has its high watermark yet"):
+            assert offsets_stored(tmp_path) == NO_ROW
 
     async def test_read_committed_ends_at_the_last_stable_offset(self, tmp_path: Path) -> None:
         async with log_manager(tmp_path) as logs:
@@ -279,8 +298,10 @@ class TestBadInput:
             with pytest.raises(BadOption, match=f"option logDirs: .*{expected}"):
                 offsets_stored(directory)
 
-    def test_relative_paths_are_refused(self) -> None:
-        with pytest.raises(BadOption, match="option logDirs='data': the list must have absolute paths"):
+    def test_a_relative_path_of_a_log_directory_is_refused(self) -> None:
+        with pytest.raises(
+            BadOption, match="option logDirs is not valid: 'data' has a relative path; give absolute paths"
+        ):
             stored_options(Path("data"))
 
     async def test_a_topic_that_no_directory_has_is_refused_with_the_nearest_name(self, tmp_path: Path) -> None:
@@ -303,7 +324,7 @@ class TestBadInput:
         with pytest.raises(KlammError, match=f"{HIGH_WATERMARKS}, line 3: 'orders 0 much' is not"):
             offsets_stored(tmp_path)
 
-    def test_dead_letters_need_brokers(self, tmp_path: Path) -> None:
+    def test_dead_letters_of_a_log_directory_read_need_bootstrap_servers(self, tmp_path: Path) -> None:
         with pytest.raises(BadOption, match="onDecodeError=deadletter:dead needs brokers to write to"):
             stored_options(tmp_path, valueFormat="string", onDecodeError="deadletter:dead")
 
@@ -342,7 +363,7 @@ class TestDamage:
         path = segment_paths(tmp_path)[2]
         path.write_bytes(path.read_bytes()[:-7])
 
-        with pytest.raises(CorruptBatch, match=rf"{path.name}, byte \d+: the last batch is cut off"):
+        with pytest.raises(CorruptBatch, match=rf"{path.name}, byte \d+: the last batch, at byte \d+, is cut off"):
             offsets_stored(tmp_path)
 
     async def test_a_segment_cut_between_batches_is_data_loss(self, tmp_path: Path) -> None:
@@ -382,12 +403,12 @@ class TestDamage:
         with pytest.raises(KlammError, match=r"txnindex has .* not a multiple .*Start the broker"):
             offsets_stored(tmp_path, kafka__isolation__level="read_committed")
 
-    async def test_old_message_formats_are_refused(self, tmp_path: Path) -> None:
+    async def test_a_log_directory_with_old_message_formats_is_refused(self, tmp_path: Path) -> None:
         await make_log(tmp_path)
         old = struct.pack(">qiIbbqii", 0, 22, 0, 1, 0, NOW_MS, -1, -1) + bytes(60)
         segment_paths(tmp_path)[0].write_bytes(old)
 
-        with pytest.raises(CorruptBatch, match="a batch has magic 1, but klamm reads only magic 2"):
+        with pytest.raises(CorruptBatch, match="has magic 1, but klamm reads only magic 2"):
             offsets_stored(tmp_path)
 
 
@@ -465,7 +486,7 @@ class TestWhileTheBrokerRuns:
 
         assert [row["offset"] for row in read_planned(options, tasks)] == expected
 
-    async def test_a_deleted_topic_is_data_loss(self, tmp_path: Path) -> None:
+    async def test_a_topic_deleted_after_planning_is_data_loss(self, tmp_path: Path) -> None:
         await make_log(tmp_path)
         options = stored_options(tmp_path)
         tasks = plan_stored(options)

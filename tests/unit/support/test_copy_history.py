@@ -1,15 +1,16 @@
 """The comparison of a committed copy notices each kind of anomaly, and nothing else."""
 
-from tests.support.copy_history import Copied, aborted_reads, lost, out_of_order, torn, withdrawn
+from tests.support.copy_history import Copied, aborted_reads, doubled, lost, torn, withdrawn
 
 COPY = [
     Copied(0, 0, 1, "a", 3), Copied(0, 1, 2, "a", 3), Copied(1, 0, 1, "a", 3), Copied(0, 3, 3, "b", 1),
 ]  # fmt: skip
+SOURCE = {0: [1, 2, 3], 1: [1]}
 
 
 def test_a_complete_copy_in_order_has_no_anomaly() -> None:
-    assert lost({0: [1, 2, 3], 1: [1]}, COPY) == []
-    assert out_of_order(reversed(COPY)) == []
+    assert lost(SOURCE, COPY) == []
+    assert doubled(SOURCE, reversed(COPY)) == []
     assert torn(COPY) == []
     assert aborted_reads({"c"}, COPY) == []
     assert withdrawn(COPY[1:], COPY) == []
@@ -21,9 +22,18 @@ def test_a_record_that_is_not_in_the_copy_is_lost() -> None:
     ]  # fmt: skip
 
 
-def test_a_record_that_is_copied_twice_or_before_an_earlier_one_is_out_of_order() -> None:
-    assert out_of_order([*COPY, Copied(0, 4, 3, "c", 1)]) == ["partition 0: record 3 after 3"]
-    assert out_of_order([*COPY, Copied(1, 2, 0, "c", 1)]) == ["partition 1: record 0 after 1"]
+def test_a_record_that_is_copied_twice_or_before_an_earlier_one_is_an_anomaly() -> None:
+    again = [*COPY, Copied(0, 4, 3, "c", 1)]
+    assert doubled(SOURCE, again) == ["partition 0: record 3 is copied 1 times too often"]
+    assert doubled({0: [1, 3, 2], 1: [1]}, COPY) == ["partition 0: record 2 is out of order"]
+
+
+def test_a_record_that_the_source_has_twice_may_be_copied_twice() -> None:
+    assert doubled({0: [1, 2, 3, 3], 1: [1]}, [*COPY, Copied(0, 4, 3, "c", 1)]) == []
+
+
+def test_a_lost_record_leaves_the_others_in_order() -> None:
+    assert doubled({0: [1, 2, 3, 4], 1: [0, 1]}, COPY) == []
 
 
 def test_a_transaction_with_a_missing_record_is_torn() -> None:

@@ -53,7 +53,7 @@ class LoadedTransactions:
     def _add_record(self, record: Record) -> None:
         """Apply one record to the loaded transactions. Raises UnknownRecord."""
         if record.key is None:
-            raise UnknownRecord("the record has no key")
+            raise UnknownRecord(f"the record at offset {record.offset} of __transaction_state has no key")
         transactional_id = read_key(record.key)
         if transactional_id is None:
             log.warning(

@@ -28,7 +28,7 @@ def read_runs(disk: Disk, path: str, size: int, read_bytes: int) -> Iterator[Run
                 check_order(run)
                 check_crc(run)
             except CorruptBatch as error:
-                raise CorruptBatch(f"{path}, from position {position} on: {error}") from error
+                raise CorruptBatch(f"{path}, from byte {position} on: {error}") from error
             position += sum(run.sizes)
             yield run
     finally:

@@ -3,7 +3,7 @@
 To add one, put it into `OPERATIONS`: the actions that prepare it, and those from `BEGINS_AT_S` on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -269,9 +269,6 @@ OPERATIONS_WITHOUT_FAULTS: Final[dict[str, Sequence[ScheduledAction]]] = {
     ],
 }
 """What is not broken at each of its steps: it is about thousands of partitions or a long queue, or has no steps."""
-GENERATIONS: Final = ("2.8-IV1", "2.7-IV2", "2.6-IV0", "2.4-IV0", "2.2-IV0", "1.0-IV0", "0.10.2-IV0", "0.9.0", "0.8.2")
-"""Protocols with other versions of the controller's requests than the newest one has."""
-_SOME_GENERATIONS: Final = ("2.2-IV0", "0.8.2")
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "ISR shrinks and grows, old leaders": {"protocol": "2.6-IV0"},
     "tokens expire": {"token_check_s": 2},
@@ -290,16 +287,3 @@ def script_of(name: str, *faults: ScheduledAction) -> Script:
     plain = Options.plain()
     options = replace(plain, **SETTINGS.get(name, {}))
     return Script(options, [*_TOPICS, *before, *faults, *begun], HEALED_AT_S)
-
-
-def runs_without_faults() -> Iterator[tuple[str, Script]]:
-    """Each operation without faults, in the newest protocol and in every older protocol generation: (name, script)."""
-    for name in OPERATIONS:
-        newest = script_of(name)
-        for protocol in (newest.options.protocol, *GENERATIONS):
-            yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))
-    for name in OPERATIONS_WITHOUT_FAULTS:
-        newest = script_of(name)
-        yield name, newest
-        for protocol in _SOME_GENERATIONS:
-            yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))

@@ -65,6 +65,10 @@ class Run(NamedTuple):
     sizes: Sequence[int]
     headers: Headers
 
+    def first(self, count: int) -> "Run":
+        """The first `count` batches."""
+        return Run(self.buffer, self.positions[:count], self.sizes[:count], self.headers[:count])
+
     @property
     def next_offset(self) -> int:
         """The offset after the last batch, including gaps left by compaction."""
@@ -100,10 +104,14 @@ def _batch_positions(buffer: memoryview, end_offset: int) -> tuple[list[int], li
         if end_offset != NO_END and _BASE_OFFSET.unpack_from(buffer, position)[0] >= end_offset:
             break
         if (magic := buffer[position + MAGIC_AT]) != MAGIC:
-            raise CorruptBatch(f"a batch has magic {magic}, but klamm reads only magic {MAGIC}", position)
+            raise CorruptBatch(
+                f"the batch at byte {position} has magic {magic}, but klamm reads only magic {MAGIC}", position
+            )
         size = LOG_OVERHEAD + int(_LENGTH.unpack_from(buffer, position + 8)[0])
         if size < HEADER_BYTES:
-            raise CorruptBatch(f"a batch has {size} bytes, but its header alone has {HEADER_BYTES}", position)
+            raise CorruptBatch(
+                f"the batch at byte {position} has {size} bytes, but its header has {HEADER_BYTES}", position
+            )
         if position + size > end:
             break
         positions.append(position)
@@ -134,7 +142,7 @@ def check_order(run: Run) -> None:
     last = run.last_offsets
     if (headers["last_offset_delta"] < 0).any() or (first < 0).any() or (first[1:] <= last[:-1]).any():
         raise CorruptBatch(
-            f"the batches from offset {int(first[0])} to {int(last[-1])} are not in order of their offsets"
+            f"the batches with offsets {int(first[0])} to {int(last[-1])} are not in order of their offsets"
         )
     if (headers["record_count"] < 0).any():
-        raise CorruptBatch(f"a batch in offsets {int(first[0])} to {int(last[-1])} has a negative record count")
+        raise CorruptBatch(f"a batch between offsets {int(first[0])} and {int(last[-1])} has a negative record count")
