@@ -41,6 +41,7 @@ CLIENTS = tuple(
         "transactional_copies",
         "produce_consume",
         "spark_kills",
+        "pipelines",
         "streams",
         "connect",
     )
