@@ -53,7 +53,7 @@ LEADERSHIP_RETURNS = """
 [10.3, "kill", {"role": "anyone", "node": 2, "back_s": 3.0}]
 [15.0, "elect preferred", {"topic": "t1"}]
 """  # noqa: E501
-"""Node 3 copies records of leader 2 that node 1 lacks, and is paused while 1 and then 2 lead: its leader is the same."""
+"""Node 3 copies records of leader 2 that node 1 lacks. It is paused while node 1 and then node 2 lead."""
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -35,6 +35,7 @@ COMMANDS: Final = {
         "explain", "explain", "Explain what happened to a partition, topic, broker, group or transaction."
     ),
     "audit": CommandEntry("audit", "audit", "Report what is wrong with a cluster and how to repair it."),
+    "replicas": CommandEntry("replicas", "replicas_app", "Compare the records of all replicas."),
     "pipeline": CommandEntry("pipeline", "pipeline_app", "Check and run pipelines from topics into tables or topics."),
     "zk": CommandEntry("zk", "zk_app", "Read and repair znodes."),
 }
