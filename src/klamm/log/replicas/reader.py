@@ -161,7 +161,7 @@ class ReplicaReader:
         return position
 
     def _damage(self, segment: Segment, position: int, problem: str) -> str:
-        """The text about a batch that cannot be read."""
+        """Return the error text for a batch that cannot be read: file, byte, and what is wrong."""
         return f"{self._replica.partition}, offset {self.offset}: {segment.log_path}, byte {position}: {problem}"
 
     def _wrong_offset(self, segment: Segment, run: Run, *, is_first: bool) -> tuple[int, str] | None:
