@@ -33,6 +33,9 @@ COMMANDS: Final = {
     "explain": CommandEntry(
         "explain", "explain", "Explain what happened to a partition, topic, broker, group or transaction."
     ),
+    "insight": CommandEntry(
+        "insight", "insight_app", "Show the history of partitions, brokers and controllers as tables."
+    ),
     "audit": CommandEntry("audit", "audit", "Report what is wrong with a cluster and how to repair it."),
     "zk": CommandEntry("zk", "zk_app", "Read and repair znodes."),
 }
