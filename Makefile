@@ -148,11 +148,18 @@ determinism: $(READY)  # simulate SEEDS=1000 twice with different hash seeds: th
 real-faults: $(READY)  # kill real nodes under load ROUNDS=30 times, then stop ZooKeeper and freeze nodes
 	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others
 
+coordinator-faults: SECONDS = 180
+coordinator-faults: $(READY)  # copy exactly once and consume as a group under faults, ROUNDS=30 times SECONDS=180
+	$(PY) -m tests.campaign.coordinators --rounds $(ROUNDS) --seconds $(SECONDS)
+
 spark-kills: $(READY)  # kill a Spark query and its workers KILLS=20 times, then compare its table with the topic
 	$(PY) -m tests.campaign.spark_stream --kills $(KILLS)
 
 spark-sink-kills: $(READY)  # kill a Spark query that writes exactly once KILLS=20 times, also inside commits
 	$(PY) -m tests.campaign.spark_sink --kills $(KILLS)
+
+pipeline-kills: $(DEMO_READY)  # kill a pipeline of flights, 1 % of them broken, and its workers KILLS=20 times
+	$(PY) -m tests.campaign.pipeline --kills $(KILLS)
 
 mixed-cluster: $(READY)  # hand the controller over between klamm and Apache Kafka in one cluster, three times each way
 	$(PY) -m tests.campaign.mixed
@@ -165,4 +172,4 @@ bench-%: $(READY)
 
 .PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches judge-groups \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
-  injected-bugs mutants mutation-score determinism real-faults spark-kills spark-sink-kills mixed-cluster bench-controller
+  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills pipeline-kills mixed-cluster bench-controller

@@ -117,13 +117,12 @@ def fill(cluster: Cluster, mib: int) -> None:
 
 def wait_until_leader(cluster: Cluster, node: NodeProcess) -> None:
     """Wait until the node leads every partition and is the only member of every ISR."""
-    deadline = time.monotonic() + 60
-    while True:
+
+    def leads_alone() -> bool:
         partitions = cluster.metadata(node).topics[TOPIC].partitions.values()
-        if all(p.leader == node.broker_id and p.isrs == [node.broker_id] for p in partitions):
-            return
-        assert time.monotonic() < deadline, "the stopped node is still in an ISR"
-        time.sleep(0.2)
+        return all(p.leader == node.broker_id and p.isrs == [node.broker_id] for p in partitions)
+
+    cluster.wait_until("the stopped node has left every ISR", leads_alone, 60)
 
 
 def measure(command: Command, options: argparse.Namespace) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.support.api_errors import as_markdown as coordinator_errors_page
 
+from klamm.pipeline.fields import fields_as_markdown
 from klamm.sim.faults.table import faults_as_markdown
 from klamm.sim.invariants.table import as_markdown as invariants_page
 from klamm.spark.option_table import READ_OPTIONS
@@ -21,6 +22,9 @@ TABLE_END: Final = "<!-- end of the table -->"
 
 OPTIONS_BEGIN: Final = "<!-- the tables of options: drawn from spark/option_table.py and spark/kafka_options.py -->\n"
 SINK_OPTIONS_BEGIN: Final = "<!-- the tables of the sink's options: drawn from spark/sink_options.py -->\n"
+
+
+FIELDS_BEGIN: Final = "<!-- the table of fields: drawn from pipeline/fields.py -->\n"
 
 
 def with_fault_table(page: str) -> str:
@@ -47,6 +51,7 @@ PAGES: Final[Mapping[str, Callable[[str], str]]] = {
     "coordinator-errors.md": lambda page: coordinator_errors_page(),
     "invariants.md": lambda page: invariants_page(),
     "metrics.md": lambda page: metrics_page(),
+    "pipelines.md": lambda page: with_table(page, FIELDS_BEGIN, fields_as_markdown()),
     "simulation.md": with_fault_table,
     "spark.md": with_option_tables,
 }

@@ -28,6 +28,11 @@ def make(target: str, *variables: str) -> tuple[str, ...]:
 
 
 PROPERTIES = (sys.executable, "-m", "pytest", "tests/unit", "--hypothesis-profile", "prove", "--timeout", "100000")
+DAMAGE = (
+    sys.executable, "-m", "pytest", "tests/unit/log/test_damaged_files.py", "--damage-cases", "10000",
+    "--timeout", "100000",
+)  # fmt: skip
+MALFORMED_FRAMES = (sys.executable, "-m", "tests.frame_fuzzer.run")
 CLIENTS = tuple(
     f"tests/clients/test_{name}.py"
     for name in (
@@ -48,6 +53,12 @@ JOURNALS = (sys.executable, "-m", "pytest", "tests/contracts/insight", "--journa
 SCRIPTS = (sys.executable, "-m", "pytest", "tests/differential/test_judge.py", "--all-generated-scripts")
 STEPS = (
     Step("properties", PROPERTIES, "property tests with 2,000 examples each, damaged input among them"),
+    Step("damage", DAMAGE, "damaged log files, 10,000 cases, cost nothing else that was flushed"),
+    Step(
+        "malformed-frames",
+        MALFORMED_FRAMES,
+        "ten million malformed requests are answered or end their connection, and hold nothing",
+    ),
     Step("zookeeper-model", make("zookeeper-model"), "the simulated ZooKeeper answers as a real one"),
     Step("client-codecs", make("client-codecs"), "every client reads what every other one wrote, in every codec"),
     Step(
@@ -84,6 +95,16 @@ STEPS = (
     Step("mutants", make("mutants"), "the simulation notices each removed guard"),
     Step("mutation-score", make("mutation-score"), "the tests notice small changes of the sources"),
     Step("real-faults", make("real-faults"), "real nodes lose no acknowledged record"),
+    Step(
+        "coordinator-faults",
+        make("coordinator-faults", "ROUNDS=10"),
+        "transactions and groups lose, double and tear nothing while nodes and clients fail",
+    ),
+    Step(
+        "coordinator-faults-mixed",
+        (sys.executable, "-m", "tests.campaign.coordinators", "--rounds", "5", "--mixed"),
+        "the same while klamm and Apache Kafka hand the coordinators to each other",
+    ),
     Step("spark-connector", CONNECTOR, "klamm reads what Spark's own connector reads, in 200 cases"),
     Step("spark-kills", make("spark-kills"), "a Spark query killed twenty times has each record once"),
     Step("spark-sink-kills", make("spark-sink-kills"), "a Spark query killed twenty times writes each record once"),

@@ -1,21 +1,30 @@
-"""Brokers that answer every control request at once and do nothing else: what is measured is the controller."""
+"""Brokers that answer every control request at once and do nothing else: what is measured is the controller.
+
+They keep the LeaderAndIsr requests, and read them only when they are asked since when the partitions have a leader.
+"""
 
 import asyncio
 import multiprocessing
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
-from typing import Any, Self
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from klamm.runtime.ports import free_ports
 from klamm.wire.api import ApiKey, api
 from klamm.wire.frames import decode_request_header, encode_response
-from klamm.wire.messages import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 
-HEADER_AT = 4
+HEADER_AT: Final = 4
 """Behind the frame's size."""
+LEADER_AND_ISR: Final = ApiKey.LEADER_AND_ISR.to_bytes(2, "big")
+"""The first bytes of a header."""
+
+Key: TypeAlias = tuple[str, int]
+"""Topic and number of a partition."""
 
 
 @dataclass(slots=True)
@@ -44,6 +53,17 @@ class SilentBrokers:
         self._process.terminate()
         self._process.join()
 
+    def forget_leaders(self) -> None:
+        """Forget the LeaderAndIsr requests that were received so far."""
+        self._pipe.send("forget")
+        self._pipe.recv()
+
+    def led_since(self, partitions: Collection[Key] | None) -> list[float]:
+        """For each of these partitions (None: all) whose leader got a LeaderAndIsr: when it got the first, in order."""
+        self._pipe.send(partitions)
+        times: list[float] = self._pipe.recv()
+        return times
+
     def seen(self) -> Seen:
         """What the brokers have received so far."""
         self._pipe.send("seen")
@@ -51,12 +71,36 @@ class SilentBrokers:
         return found
 
 
+class Order(NamedTuple):
+    """A LeaderAndIsr request that a broker received."""
+
+    broker: int
+    received_s: float
+    frame: bytes
+
+
+def led_since(orders: Iterable[Order], partitions: Collection[Key] | None) -> list[float]:
+    """When the leader of each of these partitions got the first request that names it, in order of time."""
+    first: dict[Key, float] = {}
+    for order in orders:
+        _, version, _ = struct.unpack_from(">hhi", order.frame, HEADER_AT)
+        _, at = decode_request_header(order.frame[HEADER_AT:])
+        request = LeaderAndIsrRequest.decode(order.frame, version, HEADER_AT + at)
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                if state.leader == order.broker:
+                    first.setdefault((topic.topic_name, state.partition_index), order.received_s)
+    return sorted(at for key, at in first.items() if partitions is None or key in partitions)
+
+
 class _Silent(asyncio.Protocol):
     """Answers each control request at once."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, broker: int, seen: Seen, orders: list[Order]) -> None:
+        self._broker = broker
         self._buffer = bytearray()
         self._seen = seen
+        self._orders = orders
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -73,6 +117,8 @@ class _Silent(asyncio.Protocol):
             self._seen.last_s = time.time()
             self._seen.requests += 1
             self._seen.received_bytes += len(frame)
+            if frame[HEADER_AT : HEADER_AT + 2] == LEADER_AND_ISR:
+                self._orders.append(Order(self._broker, self._seen.last_s, frame))
             self._transport.write(b"".join(_answer(frame)))
 
 
@@ -98,14 +144,27 @@ def _response_body(frame: bytes, key: int, version: int) -> Any:
 
 
 def _serve(ports: Sequence[int], pipe: Pipe) -> None:
-    """The process that serves the ports until the pipe closes."""
+    """The process that serves the ports until the pipe closes; the first port is that of broker 1."""
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         seen = Seen()
-        for port in ports:
-            await loop.create_server(lambda: _Silent(seen), "127.0.0.1", port)
-        loop.add_reader(pipe.fileno(), lambda: pipe.send(seen) if pipe.recv() else None)
+        orders: list[Order] = []
+
+        def answer() -> None:
+            """Answer one question of the benchmark."""
+            match pipe.recv():
+                case "seen":
+                    pipe.send(seen)
+                case "forget":
+                    orders.clear()
+                    pipe.send("forgotten")
+                case partitions:
+                    pipe.send(led_since(orders, partitions))
+
+        for broker, port in enumerate(ports, 1):
+            await loop.create_server(partial(_Silent, broker, seen, orders), "127.0.0.1", port)
+        loop.add_reader(pipe.fileno(), answer)
         pipe.send("ready")
         await asyncio.Event().wait()
 

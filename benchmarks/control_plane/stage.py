@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from benchmarks.control_plane.silent import SilentBrokers
+from benchmarks.control_plane.silent import Key, SilentBrokers
 from benchmarks.control_plane.subject import ID, Subject
 from benchmarks.control_plane.tree import BROKERS, spread
 from klamm.client.connection import Connection
@@ -47,6 +47,10 @@ class Measured(NamedTuple):
     cpu_s: float
     held_ms: float | None
     requests: int
+    first_s: float | None = None
+    """Until the first partition is led: its leader got a LeaderAndIsr. None where brokers get none."""
+    median_s: float | None = None
+    """The same for half of the partitions."""
 
 
 class Stage:
@@ -162,8 +166,14 @@ class Stage:
 
     # ---- time
 
-    async def measure(self, step: str, act: Callable[[], Awaitable[float | None]]) -> Measured:
-        """Time a step. `act` returns the moment that counts as its beginning, seconds since 1970; None: its call."""
+    async def measure(
+        self, step: str, act: Callable[[], Awaitable[float | None]], leaderless: Collection[Key] | None = None
+    ) -> Measured:
+        """Time a step. `act` returns the moment that counts as its beginning, seconds since 1970; None: its call.
+
+        The first and the median partition are those of `leaderless`, which lose their leader in this step; None: all.
+        """
+        self._silent.forget_leaders()
         before, cpu_s = self._silent.seen(), self.subject.cpu_s()
         self.subject.begin(step)
         called = time.time()
@@ -171,7 +181,10 @@ class Stage:
         await self._wait_until_settled()
         seen, held = self._silent.seen(), self.subject.held_ms()
         end = seen.last_s if seen.last_s > began else time.time()
-        found = Measured(step, end - began, self.subject.cpu_s() - cpu_s, held, seen.requests - before.requests)
+        led = self._silent.led_since(leaderless)
+        first_s, median_s = (led[0] - began, led[len(led) // 2] - began) if led else (None, None)
+        requests = seen.requests - before.requests
+        found = Measured(step, end - began, self.subject.cpu_s() - cpu_s, held, requests, first_s, median_s)
         self.measured.append(found)
         return found
 

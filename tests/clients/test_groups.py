@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from tests.support.cluster import Cluster
-from tests.support.group_members import LIBRARIES, Members
+from tests.support.group_members import COOPERATIVE_JAVA, COOPERATIVE_LIBRARIES, LIBRARIES, Members
 
 from klamm.cli.admin.client import with_admin
 from klamm.client.routing import CoordinatorType
@@ -83,6 +83,39 @@ def test_members_of_three_client_libraries_share_a_group_and_take_over_from_a_ki
 
     members.wait_until_shared(PARTITIONS, running[1:])
     members.wait_until("all records are consumed", lambda: values <= {c.value for c in members.consumed})
+    assert committed(cluster, name) == end_offsets(cluster, name)
+
+
+def test_a_cooperative_group_keeps_reading_its_partitions_while_a_killed_members_ones_move(
+    cluster: Cluster, members: Members, name: str, client_rounds: int
+) -> None:
+    """Three members of two clients in each run; in `make prove` a member of each client that can."""
+    values = produce(cluster, name, 0)
+    libraries = [*COOPERATIVE_LIBRARIES, "confluent-cooperative"]
+    if client_rounds > 1:
+        libraries = [*COOPERATIVE_LIBRARIES, *COOPERATIVE_JAVA]
+
+    def all_are_consumed() -> bool:
+        return values <= {c.value for c in members.consumed}
+
+    running = [members.start(library) for library in libraries]
+    members.wait_until_shared(PARTITIONS, running)
+    for number in range(1, client_rounds + 1):
+        values |= produce(cluster, name, 2 * number * BATCH)
+        members.wait_until("all records are consumed", all_are_consumed)
+        victim = running.pop(0)
+        revoked = [member.revoked for member in running]
+
+        victim.kill()
+        values |= produce(cluster, name, (2 * number + 1) * BATCH)
+        members.wait_until_shared(PARTITIONS, running)
+        members.wait_until("all records are consumed", all_are_consumed)
+        assert [member.revoked for member in running] == revoked, "a member gave up partitions though none had to move"
+
+        running.append(members.start(victim.library))
+        members.wait_until_shared(PARTITIONS, running)
+    consumed = [(c.partition, c.offset) for c in members.consumed]
+    assert len(consumed) == len(set(consumed)), "a committed record was read again"
     assert committed(cluster, name) == end_offsets(cluster, name)
 
 

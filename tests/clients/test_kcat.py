@@ -70,6 +70,14 @@ def test_kcat_reads_its_own_records_from_a_given_offset_the_log_end_or_a_timesta
     assert run_kcat(cluster, "-Q", "-t", f"{topic}:0:-1").strip().endswith("offset 3")
 
 
+def test_kcat_produces_its_input_in_one_transaction(cluster: Cluster, topic: str) -> None:
+    run_kcat(cluster, "-P", "-t", topic, "-p", "0", "-X", f"transactional.id={topic}", text="1\n2\n")
+
+    read = ("-C", "-q", "-e", "-t", topic, "-p", "0", "-o", "beginning", "-f", "%s\n")
+    assert run_kcat(cluster, *read, "-X", "isolation.level=read_committed") == "1\n2\n"
+    assert cluster.offsets(topic)[0] == (0, 3), "two records and the marker of the commit"
+
+
 def test_kcat_lists_klamms_brokers_and_partitions(cluster: Cluster, topic: str) -> None:
     listed: Any = json.loads(run_kcat(cluster, "-L", "-J", "-t", topic))
 

@@ -31,11 +31,17 @@ def metrics(port: int) -> dict[str, float]:
     return {s.name: s.value for f in text_string_to_metric_families(page) for s in f.samples if not s.labels}
 
 
-def test_the_broker_state_metric_is_6_during_controlled_shutdown(tmp_path: Path) -> None:
+def cluster_with_metrics(directory: Path) -> tuple[Cluster, dict[int, int]]:
+    """Return two nodes that are not started, and the port of each node's metrics by broker id."""
     ports = dict(zip((1, 2), free_ports(2), strict=True))
-    cluster = Cluster(tmp_path, 2)
+    cluster = Cluster(directory, 2)
     for node in cluster.nodes:
         node.properties["klamm.metrics.port"] = str(ports[node.broker_id])
+    return cluster, ports
+
+
+def test_the_broker_state_metric_is_6_during_controlled_shutdown(tmp_path: Path) -> None:
+    cluster, ports = cluster_with_metrics(tmp_path)
     try:
         cluster.start()
         controller = cluster.controller_id
@@ -50,10 +56,7 @@ def test_the_broker_state_metric_is_6_during_controlled_shutdown(tmp_path: Path)
 
 
 def test_controller_metrics_show_a_controller_failover(tmp_path: Path) -> None:
-    ports = dict(zip((1, 2), free_ports(2), strict=True))
-    cluster = Cluster(tmp_path, 2)
-    for node in cluster.nodes:
-        node.properties["klamm.metrics.port"] = str(ports[node.broker_id])
+    cluster, ports = cluster_with_metrics(tmp_path)
     try:
         cluster.start()
         cluster.create_topic("orders", 4, 2)

@@ -16,7 +16,7 @@ from kafka.partitioner.default import murmur2
 from tests.clients.test_bad_input import assert_one_sentence
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
-from tests.support.group_members import Members
+from tests.support.group_members import COOPERATIVE_JAVA, COOPERATIVE_LIBRARIES, LIBRARIES, Members
 from tests.support.kafka_tools import kafka_tools
 
 from klamm.runtime.processes import ticks
@@ -273,7 +273,7 @@ def test_klamm_consume_with_a_new_group_begins_at_the_log_end(cluster: Cluster, 
     assert consume(cluster, numbered, "-G", numbered) == b""
 
 
-@pytest.mark.parametrize("library", ["confluent", "kafka-python", "aiokafka"])
+@pytest.mark.parametrize("library", [*LIBRARIES, *COOPERATIVE_LIBRARIES, *COOPERATIVE_JAVA])
 def test_klamm_consume_shares_a_group_with_members_of_other_client_libraries(
     cluster: Cluster, members: Members, name: str, library: str, tmp_path: Path, client_rounds: int
 ) -> None:

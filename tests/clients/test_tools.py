@@ -286,6 +286,13 @@ def test_klamm_controller_queues_reads_queue_depths_from_metrics_and_the_journal
     assert all(q["sent"] > 0 and "0.99" in q["waited_ms"] for q in found["queues"])
     assert "Connection refused" in klamm("controller", "queues", "--metrics", "127.0.0.1:1", status=1).err
 
+    def standbys() -> list[str]:
+        listed = klamm("controller", "-b", cluster.node(2).address, *metrics, "--json").json["standbys"]
+        return sorted(s["state"] for s in listed)
+
+    cluster.wait_until("the other nodes stand by", lambda: standbys() == ["controller", "current", "current"])
+    assert "lag ms" in klamm("controller", "-b", cluster.node(2).address, *metrics).out
+
 
 def test_klamm_commands_in_a_pipe_print_only_results_and_set_the_exit_status(cluster: Cluster) -> None:
     """Status 0, 1 and 2; nothing on stdout but what was asked for, one line on stderr."""

@@ -1,4 +1,4 @@
-"""Exactly-once copies by Kafka's Java client (3.9, 4) and kafkajs, while the client and a broker are killed."""
+"""Exactly-once copies by Java (3.9, 4), kafkajs and three Python clients, while the client and a broker are killed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,13 +7,12 @@ import pytest
 from confluent_kafka import Producer
 from tests.clients.test_transactions import PARTITIONS, consumed, coordinator_id
 from tests.support.cluster import Cluster
-from tests.support.foreign_clients import FOREIGN_CLIENTS, ClientProcess, command
+from tests.support.foreign_clients import FOREIGN_CLIENTS, PYTHON_CLIENTS, ClientProcess, command
+from tests.support.transactional_copier import UNCERTAIN
 
 from klamm.embedded.nodes import Command
 
 RECORDS = 240
-UNCERTAIN = 4
-"""The exit status of a client that does not know how its transaction ended, and has to be started again."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ class Copier:
         self._started[-1].kill()
 
 
-@pytest.mark.parametrize("library", FOREIGN_CLIENTS)
+@pytest.mark.parametrize("library", [*FOREIGN_CLIENTS, *PYTHON_CLIENTS])
 def test_a_transactional_copy_stays_exactly_once_while_copier_and_coordinator_are_killed(
     cluster: Cluster, library: str, tmp_path: Path, own_name: str, client_rounds: int
 ) -> None:

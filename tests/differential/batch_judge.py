@@ -51,6 +51,7 @@ OLD_VERSIONS: Final = (0, 1, 2)
 FETCH_VERSION: Final = 11
 FETCH_BYTES: Final = 1 << 20
 _PROGRESS_S: Final = 5.0
+MAX_SHOWN: Final = 50
 
 
 class Sent(NamedTuple):
@@ -390,12 +391,15 @@ def run(directory: Path, count: int, seed: int, report: Callable[[str], None]) -
             for cluster in (klamm, kafka):
                 cluster.create_topic(topic, 1, 1, configs)
         judge = Judge(Broker(klamm.node(1).address), Broker(kafka.node(1).address))
-        reported = time.monotonic()
+        reported, shown = time.monotonic(), 0
         for number in range(count):
             judge.ask(number, draw(rng, now_ms))
             if time.monotonic() - reported > _PROGRESS_S:
                 reported = time.monotonic()
                 report(f"{number + 1} of {count} batches, {len(judge.differences)} unexplained differences")
+                for difference in judge.differences[shown:MAX_SHOWN]:
+                    report(difference)
+                shown = len(judge.differences)
         judge.compare_stored()
     return judge
 
@@ -413,7 +417,7 @@ def main() -> int:
         judge = run(Path(directory), options.batches, options.seed, lambda text: print(text, flush=True))
     for title, counts in (("answers of Apache Kafka", judge.errors), ("known differences", judge.known)):
         print(f"{title}: " + ", ".join(f"{name} {count}" for name, count in counts.most_common()))
-    for difference in judge.differences[:50]:
+    for difference in judge.differences[:MAX_SHOWN]:
         print(difference)
     print(f"{options.batches} batches, {len(judge.kinds)} kinds, {len(judge.differences)} unexplained differences")
     return 1 if judge.differences else 0

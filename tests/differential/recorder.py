@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.support.frames import read_frames
+from tests.support.recorder_broker import broker_at
 
-from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
-from klamm.model.ids import BrokerId
+from klamm.model.brokers import Broker
 from klamm.runtime.world import real_world
 from klamm.wire.api import api
 from klamm.wire.frames import decode_request_header, encode_response
@@ -62,9 +62,7 @@ class Recorder:
     @property
     def broker(self) -> Broker:
         assert self._server is not None
-        port = self._server.sockets[0].getsockname()[1]
-        endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", port)
-        return Broker(BrokerId(self.number), (endpoint,), rack=None)
+        return broker_at(self._server, self.number)
 
     @property
     def session(self) -> int:

@@ -12,8 +12,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from coverage import Coverage
 
@@ -26,6 +28,9 @@ ELSEWHERE = {
     "settings.py": "reads text of configuration files, which have their own tests; simulated nodes have good ones",
 }
 """Parts of modules that no schedule can reach, and why."""
+GENERATIONS = ("2.8-IV1", "2.7-IV2", "2.6-IV0", "2.4-IV0", "2.2-IV0", "1.0-IV0", "0.10.2-IV0", "0.9.0", "0.8.2")
+"""Protocols with other versions of the controller's requests than the newest one has."""
+SOME_GENERATIONS = ("2.2-IV0", "0.8.2")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,14 +62,14 @@ def _measure(first: int, schedules: int, steps: float, number: int, parts: int, 
     from klamm.sim.campaign import silence_logging
     from klamm.sim.cluster import run_schedule, run_script
     from klamm.sim.faults.step_faults import ONLY_FOR_WRITES
-    from klamm.sim.scripts.operations import OPERATIONS, runs_without_faults
+    from klamm.sim.scripts.operations import OPERATIONS
     from klamm.sim.steps import run_step, runs_of, sampled
 
     silence_logging()
     for seed in range(first + number, first + schedules, parts):
         if wrong := run_schedule(seed, with_story=True).violation:
             print(f"seed {seed}: {wrong}", flush=True)
-    for name, script in list(runs_without_faults())[number::parts]:
+    for name, script in list(_runs_without_faults())[number::parts]:
         if wrong := run_script(script, with_story=True).violation:
             print(f"{name}: {wrong}", flush=True)
     runs = [run for name in list(OPERATIONS)[number::parts] for run in runs_of(name)]
@@ -75,6 +80,17 @@ def _measure(first: int, schedules: int, steps: float, number: int, parts: int, 
     coverage.stop()
     coverage.save()
     return 0
+
+
+def _runs_without_faults() -> Iterator[tuple[str, Any]]:
+    """Each operation without faults, in the newest protocol and in every older protocol generation: (name, script)."""
+    from klamm.sim.scripts.operations import OPERATIONS, OPERATIONS_WITHOUT_FAULTS, script_of
+
+    older = dict.fromkeys(OPERATIONS, GENERATIONS) | dict.fromkeys(OPERATIONS_WITHOUT_FAULTS, SOME_GENERATIONS)
+    for name, protocols in older.items():
+        newest = script_of(name)
+        for protocol in (newest.options.protocol, *protocols):
+            yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))
 
 
 def _in_parts(first: int, schedules: int, steps: float, least: float, folder: Path) -> int:

@@ -26,6 +26,7 @@ SOON = {
     "t4": 1,
     "t6": 17,
     "g1": 4,
+    "g2": 7,
     "g3": 2,
 }
 """Mutants, and a seed that misses the guard; it is clean otherwise."""

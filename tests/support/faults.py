@@ -75,6 +75,16 @@ class FaultCampaign:
 
         return self._inject(f"SIGSTOP of node {node.broker_id} for {seconds:g} s", fault)
 
+    def cut_off(self, node: NodeProcess, seconds: float) -> Recovery:
+        """Partition the node from the other nodes and ZooKeeper for some seconds; needs `network_faults`."""
+
+        def fault() -> None:
+            self.cluster.partition(node.broker_id)
+            time.sleep(seconds)  # the fault itself has a length
+            self.cluster.join()
+
+        return self._inject(f"node {node.broker_id} cut off for {seconds:g} s", fault)
+
     def stop_zookeeper(self, seconds: float) -> Recovery:
         """Kill ZooKeeper, and restart it with its data after `seconds`."""
 

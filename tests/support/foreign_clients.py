@@ -1,10 +1,11 @@
-"""Clients that are not Python libraries: Kafka's Java client of two versions, and kafkajs, as command lines.
+"""Clients as command lines: Kafka's Java client of two versions, kafkajs, and three Python libraries.
 
-All have the same commands: `member`, `produce`, `copy`; see java/JavaClient.java.
+All have the same commands: `member`, `copy`; those that are not Python also `produce`; see java/JavaClient.java.
 """
 
 import json
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from tests.support import apache_kafka, kafkajs
 
 JAVA = {"java-3.9": apache_kafka.KAFKA, "java-4": apache_kafka.CLIENT_4}
 FOREIGN_CLIENTS = (*JAVA, "kafkajs")
+PYTHON_CLIENTS = ("confluent", "kafka-python", "aiokafka")
+PYTHON_MODULES = {"member": "tests.support.group_member", "copy": "tests.support.transactional_copier"}
 TIMEOUT_S = 240.0
 
 
@@ -24,6 +27,8 @@ def why_missing(library: str) -> str | None:
 
 def command(library: str, *arguments: str) -> Sequence[str]:
     """The command line of the client. Skips the test where the client is missing."""
+    if library in PYTHON_CLIENTS:
+        return [sys.executable, "-m", PYTHON_MODULES[arguments[0]], library, *arguments[1:]]
     if why := why_missing(library):
         pytest.skip(why)
     if library == "kafkajs":

@@ -2,7 +2,8 @@
 
     python -m tests.support.group_member LIBRARY BOOTSTRAP GROUP TOPIC [INSTANCE_ID]
 
-It commits after every batch of records, before it prints them: what is printed as committed is.
+LIBRARY is confluent, kafka-python or aiokafka; with `-cooperative` its rebalances are (aiokafka has none). It prints
+each record as read, commits after every batch, and prints its records as committed then.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_MS = 500
+COOPERATIVE = "-cooperative"
 
 
 class Options(NamedTuple):
@@ -20,20 +22,34 @@ class Options(NamedTuple):
     group: str
     topic: str
     instance_id: str | None
+    cooperative: bool
 
 
 def say(event: str, **values: Any) -> None:
     print(json.dumps({"event": event, **values}), flush=True)
 
 
-def say_assigned(partitions: Iterable[int]) -> None:
-    say("assigned", partitions=sorted(partitions))
+class Assigned:
+    """The partitions that the member has: its client tells what comes and what goes."""
+
+    def __init__(self) -> None:
+        self._partitions: set[int] = set()
+
+    def add(self, partitions: Iterable[Any]) -> None:
+        self._partitions |= {p.partition for p in partitions}
+        say("assigned", partitions=sorted(self._partitions))
+
+    def remove(self, partitions: Iterable[Any]) -> None:
+        gone = {p.partition for p in partitions}
+        self._partitions -= gone
+        say("revoked", partitions=sorted(gone))
+        say("assigned", partitions=sorted(self._partitions))
 
 
-def say_committed(records: Iterable[tuple[int, int, bytes]]) -> None:
-    """Each record as partition, offset and value."""
+def say_records(event: str, records: Iterable[tuple[int, int, bytes]]) -> None:
+    """One event for each record, given as partition, offset and value."""
     for partition, offset, value in records:
-        say("committed", partition=partition, offset=offset, value=value.decode())
+        say(event, partition=partition, offset=offset, value=value.decode())
 
 
 def run_confluent(options: Options) -> None:
@@ -46,35 +62,48 @@ def run_confluent(options: Options) -> None:
         "enable.auto.commit": False,
         "session.timeout.ms": SESSION_TIMEOUT_MS,
         "heartbeat.interval.ms": HEARTBEAT_MS,
-        "partition.assignment.strategy": "range",
+        "partition.assignment.strategy": "cooperative-sticky" if options.cooperative else "range",
     }
     if options.instance_id:
         config["group.instance.id"] = options.instance_id
     consumer = Consumer(config)
-    consumer.subscribe([options.topic], on_assign=lambda _, given: say_assigned(p.partition for p in given))
+    assigned = Assigned()
+    consumer.subscribe(
+        [options.topic], on_assign=lambda _, given: assigned.add(given), on_revoke=lambda _, gone: assigned.remove(gone)
+    )
     while True:
         messages = [m for m in consumer.consume(100, 0.2) if not m.error()]
-        if messages:
+        records = [(m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages]
+        if records:
+            say_records("read", records)
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException as error:
                 say("refused", error=str(error))
             else:
-                say_committed((m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages)
+                say_records("committed", records)
+
+
+def listener_of(base: type, assigned: "Assigned") -> Any:
+    """Return a rebalance listener of a client library, derived from its class, that keeps `assigned` current."""
+
+    class Listener(base):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            assigned.remove(revoked)
+
+        def on_partitions_assigned(self, added: Any) -> None:
+            assigned.add(added)
+
+    return Listener()
 
 
 def run_kafka_python(options: Options) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaError
 
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            pass
-
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            say_assigned(p.partition for p in assigned)
-
+    assigned = Assigned()
     consumer = KafkaConsumer(
         bootstrap_servers=options.bootstrap.split(","),
         group_id=options.group,
@@ -83,18 +112,19 @@ def run_kafka_python(options: Options) -> None:
         enable_auto_commit=False,
         session_timeout_ms=SESSION_TIMEOUT_MS,
         heartbeat_interval_ms=HEARTBEAT_MS,
-        partition_assignment_strategy=[RangePartitionAssignor],
+        partition_assignment_strategy=[CooperativeStickyAssignor if options.cooperative else RangePartitionAssignor],
     )
-    consumer.subscribe([options.topic], listener=Listener())
+    consumer.subscribe([options.topic], listener=listener_of(ConsumerRebalanceListener, assigned))
     while True:
-        records = [record for batch in consumer.poll(200).values() for record in batch]
+        records = [(r.partition, r.offset, r.value) for batch in consumer.poll(200).values() for r in batch]
         if records:
+            say_records("read", records)
             try:
                 consumer.commit()
             except KafkaError as error:
                 say("refused", error=str(error))
             else:
-                say_committed((r.partition, r.offset, r.value) for r in records)
+                say_records("committed", records)
 
 
 async def run_aiokafka(options: Options) -> None:
@@ -102,13 +132,7 @@ async def run_aiokafka(options: Options) -> None:
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
     from aiokafka.errors import KafkaError
 
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            pass
-
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            say_assigned(p.partition for p in assigned)
-
+    assigned = Assigned()
     consumer = AIOKafkaConsumer(
         bootstrap_servers=options.bootstrap,
         group_id=options.group,
@@ -119,24 +143,27 @@ async def run_aiokafka(options: Options) -> None:
         heartbeat_interval_ms=HEARTBEAT_MS,
         partition_assignment_strategy=(RangePartitionAssignor,),
     )
-    consumer.subscribe([options.topic], listener=Listener())
+    consumer.subscribe([options.topic], listener=listener_of(ConsumerRebalanceListener, assigned))
     await consumer.start()
     while True:
         fetched = await consumer.getmany(timeout_ms=200)
-        records = [record for batch in fetched.values() for record in batch]
+        records = [(r.partition, r.offset, r.value) for batch in fetched.values() for r in batch]
         if records:
+            say_records("read", records)
             try:
                 await consumer.commit()
             except KafkaError as error:
                 say("refused", error=str(error))
             else:
-                say_committed((r.partition, r.offset, r.value) for r in records)
+                say_records("committed", records)
 
 
 def main() -> None:
-    library, bootstrap, group, topic, *rest = sys.argv[1:]
-    options = Options(bootstrap, group, topic, rest[0] if rest else None)
+    name, bootstrap, group, topic, *rest = sys.argv[1:]
+    library = name.removesuffix(COOPERATIVE)
+    options = Options(bootstrap, group, topic, rest[0] if rest else None, library != name)
     if library == "aiokafka":
+        assert not options.cooperative, "aiokafka has no cooperative assignor"
         asyncio.run(run_aiokafka(options))
     else:
         {"confluent": run_confluent, "kafka-python": run_kafka_python}[library](options)

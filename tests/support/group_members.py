@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.foreign_clients import FOREIGN_CLIENTS, ClientProcess, command
+from tests.support.foreign_clients import FOREIGN_CLIENTS, JAVA, ClientProcess, command
+from tests.support.group_member import COOPERATIVE
 
 from klamm.runtime.processes import ticks
 
 LIBRARIES = ("confluent", "kafka-python", "aiokafka")
+COOPERATIVE_LIBRARIES = ("confluent-cooperative", "kafka-python-cooperative")
+COOPERATIVE_JAVA = tuple(name + COOPERATIVE for name in JAVA)
 TIMEOUT_S = 60.0
 
 
@@ -23,20 +26,28 @@ class Consumed(NamedTuple):
 
 
 class GroupMember(ClientProcess):
-    """One consumer process; `library` is one of LIBRARIES or FOREIGN_CLIENTS."""
+    """One consumer process; `library` is one of LIBRARIES or FOREIGN_CLIENTS, or a cooperative one."""
 
     def __init__(self, directory: Path, name: str, library: str, *arguments: str) -> None:
         if library in FOREIGN_CLIENTS:
             words = command(library, "member", *arguments)
+        elif library in COOPERATIVE_JAVA:
+            words = command(library.removesuffix(COOPERATIVE), "member-cooperative", *arguments)
         else:
             words = [sys.executable, "-m", "tests.support.group_member", library, *arguments]
         super().__init__(directory, name, words)
+        self.library = library
 
     @property
     def assigned(self) -> list[int]:
         """The partitions of the newest assignment; empty before the first."""
         events = self.events("assigned")
         return events[-1]["partitions"] if events else []
+
+    @property
+    def revoked(self) -> list[int]:
+        """Every partition that it had to give up so far."""
+        return [partition for event in self.events("revoked") for partition in event["partitions"]]
 
     @property
     def consumed(self) -> list[Consumed]:

@@ -2,7 +2,8 @@
 
 import struct
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -91,6 +92,8 @@ class MemoryLog:
     on_synced: Callable[[], None] = lambda: None
     syncs_before_ack: bool = False
     truncations: list[int] = field(default_factory=list)
+    is_durable: bool = True
+    """A truncation is to be synced, as nothing else is."""
 
     @property
     def last_stable_offset(self) -> int:
@@ -104,7 +107,10 @@ class MemoryLog:
         """Memory has nothing to sync."""
 
     async def wait_until_durable(self) -> None:
-        """Memory has nothing to sync."""
+        self.is_durable = True
+
+    async def flush_before_ack(self) -> None:
+        """Memory has nothing to flush."""
 
     def preparation(self, records: Buffer, origin: object) -> None:
         return None
@@ -139,6 +145,10 @@ class MemoryLog:
         self.pieces.append(piece)
         self.end_offset = piece.last + 1
 
+    @contextmanager
+    def avoiding_device(self, read_before: object = ()) -> Iterator[None]:
+        yield
+
     def slice(self, offset: int, max_bytes: int, upper_bound: int, at_least_one: bool) -> Records:
         self._raise_failure()
         taken = b""
@@ -168,6 +178,7 @@ class MemoryLog:
         if offset >= self.end_offset:
             return
         self.truncations.append(offset)
+        self.is_durable = False
         self.pieces = [p for p in self.pieces if p.last < offset]
         self.end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
@@ -175,6 +186,7 @@ class MemoryLog:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self._raise_failure()
         self.pieces = []
+        self.is_durable = False
         self.epochs.clear()
         self.start_offset = self.end_offset = self.high_watermark = offset
 
@@ -184,11 +196,11 @@ class MemoryLog:
     def aborted_in(self, result: Records, offset: int, bound: int) -> list[object]:
         return []
 
-    def max_timestamp(self) -> Found | None:
+    async def max_timestamp(self) -> Found | None:
         newest = max(self.pieces, key=lambda p: p.timestamp, default=None)
         return None if newest is None else Found(newest.timestamp, newest.last, newest.epoch)
 
-    def offset_for_timestamp(self, timestamp: int) -> Found | None:
+    async def offset_for_timestamp(self, timestamp: int) -> Found | None:
         found = next((p for p in self.pieces if p.timestamp >= timestamp), None)
         return None if found is None else Found(found.timestamp, found.base, found.epoch)
 

@@ -69,7 +69,7 @@ class RealLogs:
     async def get_or_create_many(self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, bool]]) -> list[Any]:
         found: list[Log | KlammError] = []
         for topic_partition, topic_id, is_new in wanted:
-            config = self.manager.default_config(self._overrides)
+            config = self.manager.topic_config("any", self._overrides)
             found.append(
                 self.manager.get_or_create(topic_partition, config, None if topic_id == ZERO_ID else topic_id, is_new)
             )

@@ -14,6 +14,13 @@ from klamm.zk.client import ZooKeeper
 from klamm.zk.registrar import BrokerRegistrar
 
 
+def broker_at(server: asyncio.Server, number: int) -> Broker:
+    """Return the broker with this id that is reachable at the server's port."""
+    port = server.sockets[0].getsockname()[1]
+    endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", port)
+    return Broker(BrokerId(number), (endpoint,), rack=None)
+
+
 class RecorderBroker:
     def __init__(self, number: int, hosts: str, session_timeout_ms: int = 4_000) -> None:
         self.number = number
@@ -33,9 +40,7 @@ class RecorderBroker:
     @property
     def broker(self) -> Broker:
         assert self._server is not None
-        port = self._server.sockets[0].getsockname()[1]
-        endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", port)
-        return Broker(BrokerId(self.number), (endpoint,), rack=None)
+        return broker_at(self._server, self.number)
 
     async def stop(self) -> None:
         if self.zookeeper is not None:

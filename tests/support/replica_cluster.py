@@ -324,7 +324,7 @@ class ReplicaCluster:
         if api_key is ApiKey.FETCH:
             return await serve_fetch(manager, self.metadata, request, version)
         assert api_key is ApiKey.LIST_OFFSETS
-        return serve_list_offsets(manager, request)
+        return await serve_list_offsets(manager, request)
 
 
 def leader_and_isr(
@@ -419,12 +419,12 @@ def fetch_response(answer: FetchAnswer) -> FetchResponse:
     return FetchResponse(error_code=answer.error, session_id=answer.session_id, responses=list(topics.values()))
 
 
-def serve_list_offsets(manager: ReplicaManager, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def serve_list_offsets(manager: ReplicaManager, request: ListOffsetsRequest) -> ListOffsetsResponse:
     topics = []
     for topic in request.topics:
         partitions = []
         for p in topic.partitions:
-            found = manager.look_up_offset(
+            found = await manager.look_up_offset(
                 TopicPartition(topic.name, p.partition_index),
                 p.timestamp,
                 replica_id=BrokerId(request.replica_id),

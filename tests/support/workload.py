@@ -17,7 +17,9 @@ class Workload:
     the time they came.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int = 2_000, size: int = 1) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, rate: int = 2_000, size: int = 1, in_flight: int = 5
+    ) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
         self.partitions = partitions
@@ -36,6 +38,7 @@ class Workload:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 5,
+                "max.in.flight.requests.per.connection": in_flight,
                 "delivery.timeout.ms": 120_000,
                 "request.timeout.ms": 10_000,
                 "retry.backoff.max.ms": 500,

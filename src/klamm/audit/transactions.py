@@ -100,7 +100,9 @@ def _open_transactions(answer: DescribeProducersResponse) -> Iterator[OpenTransa
         for partition in topic.partitions:
             topic_partition = TopicPartition(topic.name, partition.partition_index)
             if partition.error_code and partition.error_code not in _MOVED:
-                raise _Refused(f"{topic_partition}: {code_name(partition.error_code)}")
+                raise _Refused(
+                    f"DescribeProducers for {topic_partition} was refused with {code_name(partition.error_code)}"
+                )
             for producer in partition.active_producers:
                 start = producer.current_txn_start_offset
                 if start >= 0:

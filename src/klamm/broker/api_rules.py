@@ -68,12 +68,12 @@ class ApiRules(NamedTuple):
 
 
 def _on_cluster(operation: Operation, quota: QuotaClass = QuotaClass.REQUEST) -> ApiRules:
-    """The rules of an API that needs this operation on the cluster."""
+    """Return the authorization and quota rules of an API that needs this operation on the cluster resource."""
     return ApiRules(Authorization((Permission(operation, _CLUSTER),)), quota)
 
 
 def _on_resources(*resources: tuple[Operation, ResourceType], quota: QuotaClass = QuotaClass.REQUEST) -> ApiRules:
-    """The rules of an API that needs these operations, each on a resource of its type."""
+    """Return the authorization and quota rules of an API that needs these operations on topics, groups and so on."""
     return ApiRules(Authorization(resources=tuple(Permission(*r) for r in resources)), quota)
 
 

@@ -80,7 +80,7 @@ class ConfigFollower:
         parsed: dict[str, TopicConfig] = {}
         for number, (topic, own) in enumerate((t, own) for t, own in overrides.items() if t in hosted):
             try:
-                parsed[topic] = self._logs.default_config(own)
+                parsed[topic] = self._logs.topic_config(topic, own)
             except InvalidConfig as error:
                 log.error(
                     "topic config ignored; the previous config stays in use",

@@ -14,6 +14,7 @@ from klamm.coordinator.replicated_log import ReplicatedLog
 from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.memory import LongWork
 from klamm.runtime.time_slices import TimeSlices
 from klamm.telemetry.journal import Journal
 
@@ -30,7 +31,9 @@ def build_groups(
 ) -> GroupCoordinator:
     """Build the group coordinator, which loads the groups of a partition once this broker leads the partition."""
     offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
-    groups = GroupCoordinator(context.world, group_settings(context.config), offsets_log, TimeSlices(), journal)
+    groups = GroupCoordinator(
+        context.world, group_settings(context.config), offsets_log, TimeSlices(LongWork()), journal
+    )
 
     async def start() -> None:
         """Start the group coordinator with the partition count of `__consumer_offsets`.
@@ -66,7 +69,7 @@ def build_transactions(
         context.world.clock,
         producer_ids,
         markers,
-        TimeSlices(),
+        TimeSlices(LongWork()),
         journal,
     )
 

@@ -39,17 +39,15 @@ class CrashGuard:
         """How many guards were started."""
 
     @property
-    def watched(self) -> list[int]:
-        """The ids of the sessions that a guard closes after a crash."""
-        return list(self._sessions)
-
-    @property
     def is_running(self) -> bool:
-        """Whether a guard runs."""
+        """Whether the crash guard, a process beside the node, runs."""
         return self._guard is not None
 
     async def start(self) -> None:
-        """Start the guard; where that fails, the node runs without it and tries again."""
+        """Start the crash guard, a process that closes this node's ZooKeeper session after a crash.
+
+        Where that fails, the node runs without it and tries again.
+        """
         if not self._is_enabled:
             return
         try:
@@ -64,7 +62,7 @@ class CrashGuard:
         self._keeper = asyncio.get_running_loop().create_task(self._keep_running(), name="crash-guard")
 
     async def close(self) -> None:
-        """Let the guard end: at once, or after this process if a session could not be closed."""
+        """Let the crash guard process end: at once, or after this process if a session could not be closed."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -73,17 +71,17 @@ class CrashGuard:
             self._guard = None
 
     def watch(self, session: GuardedSession) -> None:
-        """Let the guard close this session when the process has ended."""
+        """Tell the crash guard to close this ZooKeeper session when the node's process has ended."""
         self._sessions[session.session_id] = session = replace(session, record_path=self._record_path)
         self._tell(lambda guard: guard.watch(session))
 
     def forget(self, session_id: int) -> None:
-        """Tell the guard that this session has ended, so that it does not close it any more."""
+        """Tell the crash guard that this ZooKeeper session has ended and need not be closed after a crash."""
         if self._sessions.pop(session_id, None) is not None:
             self._tell(lambda guard: guard.forget(session_id))
 
     async def begin_record(self, store: Store, broker: BrokerId) -> None:
-        """Let the guard record in ZooKeeper how this process ended, and remove the record of an earlier process."""
+        """Let the crash guard record in ZooKeeper how this process ended; remove the record of an earlier process."""
         if not self._is_enabled:
             return
         try:
@@ -100,7 +98,7 @@ class CrashGuard:
             self.watch(session)
 
     def _tell(self, say: Callable[[Guard], None]) -> None:
-        """Send a message to the guard. A guard that does not read is killed; the next one gets all sessions."""
+        """Send a message to the crash guard process; one that does not read is killed and replaced."""
         if self._guard is None:
             return
         try:
@@ -110,7 +108,9 @@ class CrashGuard:
             self._guard.kill()
 
     async def _start_guard(self) -> None:
-        """Start a guard and tell it all sessions. Where it cannot be started now, the node goes on without it.
+        """Start a crash guard process and tell it all ZooKeeper sessions of the node.
+
+        Where it cannot be started now, the node goes on without it.
 
         Raises NoCrashGuard.
         """
@@ -131,7 +131,7 @@ class CrashGuard:
             self._tell(lambda guard, session=session: guard.watch(session))  # type: ignore[misc]
 
     async def _keep_running(self) -> None:
-        """Start another guard when one has ended, or could not be started."""
+        """Start another crash guard process when one has ended, or could not be started."""
         loop = asyncio.get_running_loop()
         while True:
             retry_at = loop.time() + _RETRY_S

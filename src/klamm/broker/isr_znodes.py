@@ -11,7 +11,7 @@ import structlog
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 from klamm.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -168,5 +168,9 @@ def _is_own_write(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData
 
 
 def _proposed_state(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData) -> LeaderAndIsr:
-    """Return the stored state with the proposed ISR; controller epoch, leader and leader epoch stay."""
-    return stored._replace(isr=tuple(BrokerId(b) for b in data.new_isr))
+    """Return the stored state with the proposed ISR; controller epoch, leader and leader epoch stay.
+
+    A leader that proposes an ISR has recovered: a controller with a newer protocol may have elected it uncleanly.
+    """
+    isr = tuple(BrokerId(b) for b in data.new_isr)
+    return stored._replace(isr=isr, recovery=LeaderRecoveryState.RECOVERED)

@@ -240,6 +240,16 @@ def _topic_names(request: UpdateMetadataRequest) -> Iterable[str]:
     return dict.fromkeys(names + [topic.topic_name for topic in request.topic_states])
 
 
+def unknown_protocols(request: UpdateMetadataRequest) -> list[str]:
+    """The endpoints of the request whose security protocol does not exist, as broker id and protocol."""
+    return [
+        f"broker {live.id}: {endpoint.security_protocol}"
+        for live in request.live_brokers
+        for endpoint in live.endpoints
+        if endpoint.security_protocol not in _OLD_LISTENERS
+    ]
+
+
 def _broker(live: UpdateMetadataBroker) -> Broker:
     """The broker of an UpdateMetadata entry."""
     if not live.endpoints:  # version 0 names one host, without a listener

@@ -98,14 +98,14 @@ class ReplicaLogs:
     async def _read_configs(self, topics: Collection[str]) -> dict[str, TopicConfig | KlammError]:
         """Topic configs by topic. An invalid override is logged and left out, since the log is needed in any case."""
         try:
-            overrides, unreadable = await self._store().read_topic_configs(list(topics))
+            overrides, unreadable = await self._store().read_committed_topic_configs(list(topics))
         except KlammError as error:
             return dict.fromkeys(topics, error)
         found: dict[str, TopicConfig | KlammError] = {t: KlammError(why) for t, why in unreadable.items()}
         for topic, given in overrides.items():
             self._on_overrides(topic, given)
             try:
-                found[topic] = self._logs.default_config(given)
+                found[topic] = self._logs.topic_config(topic, given)
             except InvalidConfig as error:
                 log.error(
                     "topic config ignored; the broker's defaults are used",
@@ -113,5 +113,5 @@ class ReplicaLogs:
                     reason=str(error),
                     action=correct_topic_config(topic),
                 )
-                found[topic] = self._logs.default_config()
+                found[topic] = self._logs.topic_config(topic)
         return found

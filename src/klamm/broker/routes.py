@@ -97,7 +97,7 @@ def _record_routes(parts: Parts) -> list[Route]:
     return [
         Route(PRODUCE, Produce(cache, replicas, parts.verification).handle, is_hot=True, ends_with_client=True),
         Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
-        Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
+        Route(LIST_OFFSETS, ListOffsets(cache, replicas, parts.context.world.make_slices).handle),
         Route(DELETE_RECORDS, DeleteRecords(cache, replicas).handle, is_hot=True, ends_with_client=True),
         Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
     ]

@@ -80,7 +80,7 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
     """
     context.status.state = BrokerState.RECOVERY
     store = context.store()
-    overrides, unreadable = await store.read_topic_configs(await store.list_topics())
+    overrides, unreadable = await store.read_committed_topic_configs(await store.list_topics())
     for topic, reason in unreadable.items():
         log.error(
             "topic config ignored; the broker's defaults are used",

@@ -15,7 +15,6 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.replica_placement import Placement, PlacementRefused, eligible_racks, place_replicas
 from klamm.broker.topic_names import (
     CLUSTER_METADATA_TOPIC,
-    INTERNAL_TOPICS,
     colliding_topic,
     has_collision_character,
     name_error,
@@ -28,6 +27,7 @@ from klamm.controller.settings import FIRST_WITH_TOPIC_IDS, parse_ibp
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
+from klamm.model.topic_names import INTERNAL_TOPICS
 from klamm.runtime.randomness import Randomness
 from klamm.zk.errors import ConnectionLoss, SessionClosed, SessionExpired, ZkError
 from klamm.zk.store import TopicExists

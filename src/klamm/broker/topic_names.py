@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state"))
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 _MAX_LENGTH: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")

@@ -88,7 +88,10 @@ class ZooKeeperSessions:
         return self.store
 
     async def close(self) -> None:
-        """End the session, and with it this broker's registration. Where no server answers, the guard does it."""
+        """End the session, and with it this broker's registration.
+
+        Where no server answers, the crash guard process ends it.
+        """
         self._closed = True
         if self._renewal is not None:
             self._renewal.cancel()

@@ -1,5 +1,6 @@
 """The commands of `klamm`. A command's module is loaded only when the command runs."""
 
+import re
 from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -37,8 +38,18 @@ COMMANDS: Final = {
         "insight", "insight_app", "Show the history of partitions, brokers and controllers as tables."
     ),
     "audit": CommandEntry("audit", "audit", "Report what is wrong with a cluster and how to repair it."),
+    "pipeline": CommandEntry("pipeline", "pipeline_app", "Check and run pipelines from topics into tables or topics."),
     "zk": CommandEntry("zk", "zk_app", "Read and repair znodes."),
 }
+
+
+_USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
+"""The class UsageError of the click within typer, of which typer exports only this subclass."""
+
+SUBJECT_OPTIONS: Final = frozenset(
+    ("--topic", "--group", "--transactional-id", "--reassignment-json-file", "--path-to-json-file", "--zookeeper")
+)
+"""Options that name what a command is about; for a stray argument the first one that its command has is suggested."""
 
 
 class LazyGroup(typer.core.TyperGroup):
@@ -51,10 +62,30 @@ class LazyGroup(typer.core.TyperGroup):
             for name, entry in COMMANDS.items()
         }
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; the error for an argument that no command takes names the option to use instead."""
+        try:
+            return super().invoke(ctx)
+        except _USAGE_ERROR as error:
+            error.message += _option_instead(error)
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return name, command and remaining arguments; the module of the command is imported only here."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else load_command(name), rest
+
+
+def _option_instead(error: Any) -> str:
+    """Return how to pass an unexpected argument as an option of its command; empty for another error."""
+    found = re.fullmatch(r"Got unexpected extra argument\S* \((\S+).*\)", error.message)
+    if found is None or error.ctx is None:
+        return ""
+    names = (name for option in error.ctx.command.params for name in option.opts)
+    fitting = next((name for name in names if name in SUBJECT_OPTIONS), None)
+    if fitting is None:
+        return f". This command takes no such argument: see `{error.ctx.command_path} --help`"
+    return f". Give it as an option: {fitting} {found[1]}"
 
 
 def load_command(name: str) -> Any:

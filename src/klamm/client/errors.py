@@ -3,8 +3,7 @@
 Source: Errors.java, RetriableException.java, InvalidMetadataException.java and their subclasses (3.9).
 """
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from klamm.model.errors import ErrorCode, KlammError
 
@@ -50,61 +49,49 @@ class DeliveryFailed(KlammError):
     """A broker refused records for good."""
 
 
-class Recovery(NamedTuple):
-    """Whether a retry helps, and whether the metadata must be refreshed first."""
-
-    retriable: bool
-    refresh_metadata: bool
-
-
-_FINAL: Final = Recovery(retriable=False, refresh_metadata=False)
-"""A retry does not help."""
-_AGAIN: Final = Recovery(retriable=True, refresh_metadata=False)
-"""A retry may help, with the same metadata."""
-_ELSEWHERE: Final = Recovery(retriable=True, refresh_metadata=True)
-"""A retry may help, after a refresh of the metadata."""
-
-RECOVERY: Final[Mapping[int, Recovery]] = {
-    ErrorCode.CORRUPT_MESSAGE: _AGAIN,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _ELSEWHERE,
-    ErrorCode.LEADER_NOT_AVAILABLE: _ELSEWHERE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: _ELSEWHERE,
-    ErrorCode.REQUEST_TIMED_OUT: _AGAIN,
-    ErrorCode.REPLICA_NOT_AVAILABLE: _ELSEWHERE,
-    ErrorCode.NETWORK_EXCEPTION: _ELSEWHERE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _AGAIN,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: _ELSEWHERE,
-    ErrorCode.NOT_COORDINATOR: _ELSEWHERE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: _AGAIN,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _AGAIN,
-    ErrorCode.NOT_CONTROLLER: _ELSEWHERE,
-    ErrorCode.CONCURRENT_TRANSACTIONS: _AGAIN,
-    ErrorCode.KAFKA_STORAGE_ERROR: _ELSEWHERE,
-    ErrorCode.FETCH_SESSION_ID_NOT_FOUND: _AGAIN,
-    ErrorCode.INVALID_FETCH_SESSION_EPOCH: _AGAIN,
-    ErrorCode.LISTENER_NOT_FOUND: _ELSEWHERE,
-    ErrorCode.FENCED_LEADER_EPOCH: _ELSEWHERE,
-    ErrorCode.UNKNOWN_LEADER_EPOCH: _AGAIN,
-    ErrorCode.OFFSET_NOT_AVAILABLE: _AGAIN,
-    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: _ELSEWHERE,
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: _ELSEWHERE,
-    ErrorCode.ELECTION_NOT_NEEDED: _ELSEWHERE,
-    ErrorCode.UNSTABLE_OFFSET_COMMIT: _AGAIN,
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED: _AGAIN,
-    ErrorCode.UNKNOWN_TOPIC_ID: _ELSEWHERE,
-    ErrorCode.INCONSISTENT_TOPIC_ID: _ELSEWHERE,
-    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: _AGAIN,
-    # Apache Kafka's clients give up on these two. A read can be repeated without harm, and both pass: a broker that
-    # is leaving, and a mistake of one broker while its neighbours do well.
-    ErrorCode.BROKER_NOT_AVAILABLE: _ELSEWHERE,
-    ErrorCode.UNKNOWN_SERVER_ERROR: _ELSEWHERE,
-}
-"""Codes that are not here are final."""
+RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        # Apache Kafka's clients give up on these two. A read can be repeated without harm, and both pass: a broker that
+        # is leaving, and a mistake of one broker while its neighbours do well.
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""The error codes after which a client tries again, with new metadata; all others are final."""
 
 
-def recovery(code: int) -> Recovery:
-    """How a client recovers from an error code; an unknown code is final."""
-    return RECOVERY.get(code, _FINAL)
+def is_retriable(code: int) -> bool:
+    """Whether a client may try again after this error code; an unknown code is final."""
+    return code in RETRIABLE
 
 
 def code_name(code: int) -> str:
@@ -117,6 +104,6 @@ def code_name(code: int) -> str:
 
 def retriable_or_raise(subject: object, code: int) -> str:
     """The text of a retriable error on `subject`, as the cause of a retry. Raises RequestRefused for other codes."""
-    if not recovery(code).retriable:
+    if not is_retriable(code):
         raise RequestRefused(subject, code)
     return f"{subject}: {code_name(code)}"

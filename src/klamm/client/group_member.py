@@ -1,7 +1,8 @@
 """A member of a consumer group in the classic protocol: join, heartbeat, commit, leave, as steps for either driver.
 
 The caller stops reading before it joins again, and sends heartbeats while it reads. Source: ConsumerCoordinator.java,
-AbstractCoordinator.java (3.9), with eager rebalances.
+AbstractCoordinator.java (3.9). The member gives up its partitions before each rebalance, and can join the cooperative
+ones of others, as Kafka's client does whose list of assignors is not entirely cooperative.
 """
 
 import struct
@@ -46,6 +47,7 @@ from klamm.wire.messages import (
 
 CONSUMER: Final = "consumer"
 _SUBSCRIPTION_VERSION: Final = 1
+_NEWEST_SUBSCRIPTION: Final = 3
 _ASSIGNMENT_VERSION: Final = 1
 _VERSION: Final = struct.Struct(">h")
 _NO_MEMBER_ID: Final = ""
@@ -177,11 +179,12 @@ class GroupMember:
     def _assign(self, joined: JoinGroupResponse, backoff: Backoff) -> Steps[list[SyncGroupRequestAssignment]]:
         """As leader of the group, decide which partitions each member reads."""
         members = sorted(joined.members, key=_in_kafkas_order)
-        topics = {member.member_id: _subscribed_topics(member) for member in members}
+        subscriptions = {member.member_id: _subscription(member) for member in members}
+        topics = {member: subscription.topics for member, subscription in subscriptions.items()}
         self._counts = yield from self._partition_counts(
             sorted({t for names in topics.values() for t in names}), backoff
         )
-        decided = ASSIGNORS[joined.protocol_name or ""](topics, self._counts)
+        decided = ASSIGNORS[joined.protocol_name or ""](topics, self._counts, _owners(subscriptions))
         return [SyncGroupRequestAssignment(m, encoded_assignment(found)) for m, found in decided.items()]
 
     def _partition_counts(self, topics: Sequence[str], backoff: Backoff) -> Steps[dict[str, int]]:
@@ -248,7 +251,7 @@ class GroupMember:
             self._forget_membership()
             raise MembershipLost(self.settings.group_id, code)
         if code:
-            raise RequestRefused(f"group {self.settings.group_id}", code)
+            raise RequestRefused(subject=f"group {self.settings.group_id}", code=code)
 
     def _forget_membership(self) -> None:
         """Forget member id and generation, so that the next join is that of a new member."""
@@ -318,14 +321,30 @@ def _encoded_subscription(topics: Sequence[str]) -> bytes:
     return _VERSION.pack(_SUBSCRIPTION_VERSION) + message.encode(_SUBSCRIPTION_VERSION)
 
 
-def _subscribed_topics(member: JoinGroupResponseMember) -> tuple[str, ...]:
-    """The topics that a member subscribes to. Raises KlammError where its metadata is not a consumer's subscription."""
+def _subscription(member: JoinGroupResponseMember) -> ConsumerProtocolSubscription:
+    """What a member subscribes to and owns. Raises KlammError where its metadata is not a consumer's subscription."""
+    metadata = member.metadata
+    version = _VERSION.unpack_from(metadata)[0] if len(metadata) >= _VERSION.size else 0
     try:
-        return ConsumerProtocolSubscription.decode(member.metadata, 0, _VERSION.size).topics
+        try:
+            return ConsumerProtocolSubscription.decode(
+                metadata, max(0, min(version, _NEWEST_SUBSCRIPTION)), _VERSION.size
+            )
+        except WireError:  # some clients (Sarama) name version 1 and send version 0
+            return ConsumerProtocolSubscription.decode(metadata, 0, _VERSION.size)
     except WireError as error:
         raise KlammError(
             f"Cannot read the subscription of member {member.member_id}: {error}. Stop it, or use another group."
         ) from error
+
+
+def _owners(subscriptions: Mapping[str, ConsumerProtocolSubscription]) -> dict[TopicPartition, str]:
+    """Who reads each partition until now; of two who say so, the one whose generation is later."""
+    owners: dict[TopicPartition, str] = {}
+    for member, subscription in sorted(subscriptions.items(), key=lambda item: item[1].generation_id):
+        for owned in subscription.owned_partitions:
+            owners |= dict.fromkeys((TopicPartition(owned.topic, number) for number in owned.partitions), member)
+    return owners
 
 
 def encoded_assignment(partitions: Collection[TopicPartition]) -> bytes:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
-from klamm.client.errors import ConnectionLost, DeliveryFailed, RetriableError, code_name, recovery
+from klamm.client.errors import ConnectionLost, DeliveryFailed, RetriableError, code_name, is_retriable
 from klamm.client.per_leader import PerLeader
 from klamm.client.records import ALL_IN_SYNC, produce_many_request
 from klamm.client.steps import Ask, one_step, retried
@@ -179,7 +179,7 @@ class Producer:
                 self._on_answer(partition, batch, found[partition])
             else:
                 self._sender.retry(
-                    partition, RetriableError(f"{partition}: the Produce response does not contain this partition")
+                    partition, RetriableError(f"the Produce response of the leader does not contain {partition}")
                 )
 
     async def _send_without_acks(
@@ -226,8 +226,10 @@ class Producer:
             queue = self._queues[partition]
             queue.popleft()
             queue.extendleft(reversed(batch.halves()))
-        elif recovery(code).retriable:
-            self._sender.retry(partition, RetriableError(f"{partition}: {code_name(code)}"))
+        elif is_retriable(code):
+            self._sender.retry(
+                partition, RetriableError(f"the leader of {partition} refused the records with {code_name(code)}")
+            )
         else:
             raise DeliveryFailed(_refusal_text(partition, batch, answer))
 

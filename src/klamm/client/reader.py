@@ -122,7 +122,7 @@ class LogReader:
         for partition, position in offsets.items():
             if partition not in found:
                 self._fetches.retry(
-                    partition, RetriableError(f"{partition}: the Fetch response does not contain this partition")
+                    partition, RetriableError(f"the Fetch response of the leader does not contain {partition}")
                 )
             elif partition in self._positions:
                 await self._on_data(partition, position, found[partition])

@@ -8,6 +8,8 @@ parses with this table, and DescribeConfigs shows it.
 
 from typing import Final, NamedTuple
 
+from klamm.config.config_types import InvalidConfig
+
 Value = str | int | float | bool | list[str] | None
 """A parsed value. Lists are comma separated in the file; passwords and class names are text."""
 
@@ -365,11 +367,11 @@ BROKER_KEYS: Final = {row.name: row for row in map(_parse_row, _TABLE.strip().sp
 
 
 def parse_value(key: BrokerKey, text: str) -> Value:
-    """Parse a value of this key. Raises ValueError with the allowed values."""
+    """Parse a value of this key. Raises InvalidConfig with the allowed values."""
     trimmed = text.strip()
     match key.type:
         case "boolean":
-            return _parse_boolean(trimmed)
+            return _parse_boolean(key, trimmed)
         case "int" | "short" | "long":
             return _parse_integer(key, trimmed)
         case "double":
@@ -381,47 +383,49 @@ def parse_value(key: BrokerKey, text: str) -> Value:
     return trimmed
 
 
-def _parse_boolean(text: str) -> bool:
-    """Return the boolean; raises ValueError unless the text is `true` or `false` in any case of letters."""
+def _parse_boolean(key: BrokerKey, text: str) -> bool:
+    """Return the boolean; raises InvalidConfig unless the text is `true` or `false` in any case of letters."""
     if text.lower() not in ("true", "false"):
-        raise ValueError("write true or false")
+        raise InvalidConfig(key.name, text, allowed="write true or false")
     return text.lower() == "true"
 
 
 def _parse_integer(key: BrokerKey, text: str) -> int:
-    """Return the integer; raises ValueError where the text is none or outside the key's range."""
+    """Return the integer; raises InvalidConfig where the text is none or outside the key's range."""
     digits = text.removeprefix("-").removeprefix("+")
     if not (digits.isascii() and digits.isdigit()):
-        raise ValueError("write a whole number" + _example_text(key))
+        raise InvalidConfig(key.name, text, allowed="write a whole number" + _example_text(key))
     value = int(text)
     limit = 2 ** (_NUMBER_BITS[key.type] - 1)
     if not -limit <= value < limit:
-        raise ValueError(f"write a number of {_NUMBER_BITS[key.type]} bits: {-limit} to {limit - 1}")
-    _check_range(key, value)
+        bits = f"a number of {_NUMBER_BITS[key.type]} bits: {-limit} to {limit - 1}"
+        raise InvalidConfig(key.name, text, allowed=f"write {bits}")
+    _check_range(key, text, value)
     return value
 
 
 def _parse_float(key: BrokerKey, text: str) -> float:
-    """Return the number; raises ValueError where the text is none or outside the key's range."""
+    """Return the number; raises InvalidConfig where the text is none or outside the key's range."""
     try:
         value = float(text)
     except ValueError:
-        raise ValueError("write a number" + _example_text(key)) from None
-    _check_range(key, value)
+        raise InvalidConfig(key.name, text, allowed="write a number" + _example_text(key)) from None
+    _check_range(key, text, value)
     return value
 
 
-def _check_range(key: BrokerKey, value: float) -> None:
-    """Raise ValueError where the value is outside the key's range."""
+def _check_range(key: BrokerKey, text: str, value: float) -> None:
+    """Raise InvalidConfig where the value is outside the key's range."""
     if not key.allowed:
         return
     low, _, high = key.allowed.partition("..")
     if (low and value < float(low)) or (high and value > float(high)):
-        raise ValueError(f"write a number {f'from {low} to {high}' if high else f'of at least {low}'}")
+        allowed_range = f"from {low} to {high}" if high else f"of at least {low}"
+        raise InvalidConfig(key.name, text, allowed=f"write a number {allowed_range}")
 
 
 def _parse_list(key: BrokerKey, text: str) -> list[str]:
-    """Return the items between the commas; raises ValueError for an item that the key does not allow."""
+    """Return the items between the commas; raises InvalidConfig for an item that the key does not allow."""
     items = [item.strip() for item in text.split(",")] if text else []
     for item in items:
         _parse_choice(key, item)
@@ -429,9 +433,9 @@ def _parse_list(key: BrokerKey, text: str) -> list[str]:
 
 
 def _parse_choice(key: BrokerKey, text: str) -> str:
-    """Return the text; raises ValueError where it is not among the values that the key allows."""
+    """Return the text; raises InvalidConfig where it is not among the values that the key allows."""
     if key.allowed and text not in key.allowed.split("|"):
-        raise ValueError(f"write one of {key.allowed.replace('|', ', ')}")
+        raise InvalidConfig(key.name, text, allowed=f"write one of {key.allowed.replace('|', ', ')}")
     return text
 
 

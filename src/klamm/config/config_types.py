@@ -29,9 +29,9 @@ ConfigValue = bool | int | float | str | tuple[str, ...]
 
 
 class InvalidConfig(KlammError):
-    """An invalid key or value; the text names key, value and what is allowed."""
+    """An invalid key or value; the text names key, value and what is allowed: `KEY=VALUE is not valid: ALLOWED`."""
 
-    def __init__(self, key: str, value: str | None, allowed: str) -> None:
+    def __init__(self, key: str, value: str | None, *, allowed: str) -> None:
         what = f"{key} is not a config" if value is None else f"{key}={value} is not valid"
         super().__init__(f"{what}: {allowed}")
         self.key = key
@@ -41,7 +41,7 @@ class InvalidConfig(KlammError):
     @classmethod
     def with_text(cls, text: str) -> Self:
         """Create an error with this text, for several keys that are invalid together."""
-        error = cls("", None, "")
+        error = cls("", None, allowed="")
         error.args = (text,)
         return error
 
@@ -90,7 +90,7 @@ def parse_value(key: str, kind: ConfigType, text: str, allowed: Allowed = ANY_VA
     """Parse a value of this type. Raises InvalidConfig."""
     value = _parse_typed(key, kind, text.strip())
     if not allowed.accepts(value):
-        raise InvalidConfig(key, text, f"the value must be {allowed.text}")
+        raise InvalidConfig(key, text, allowed=f"the value must be {allowed.text}")
     return value
 
 
@@ -99,7 +99,7 @@ def _parse_typed(key: str, kind: ConfigType, text: str) -> ConfigValue:
     match kind:
         case ConfigType.BOOLEAN:
             if text.lower() not in ("true", "false"):
-                raise InvalidConfig(key, text, "the value must be true or false")
+                raise InvalidConfig(key, text, allowed="the value must be true or false")
             return text.lower() == "true"
         case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
             return _parse_integer(key, kind, text)
@@ -107,7 +107,7 @@ def _parse_typed(key: str, kind: ConfigType, text: str) -> ConfigValue:
             try:
                 return float(text)
             except ValueError:
-                raise InvalidConfig(key, text, "the value must be a number") from None
+                raise InvalidConfig(key, text, allowed="the value must be a number") from None
         case ConfigType.LIST:
             return tuple(item.strip() for item in text.split(",")) if text else ()
         case _:
@@ -120,7 +120,7 @@ def _parse_integer(key: str, kind: ConfigType, text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise InvalidConfig(key, text, f"the value must be {words}") from None
+        raise InvalidConfig(key, text, allowed=f"the value must be {words}") from None
     if not least <= number <= most:
-        raise InvalidConfig(key, text, f"the value must be {words}")
+        raise InvalidConfig(key, text, allowed=f"the value must be {words}")
     return number

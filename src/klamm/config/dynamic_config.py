@@ -104,7 +104,7 @@ class DynamicConfig:
                 continue
             allowed = _invalid_thread_count(before, now)
             if allowed is not None:
-                raise InvalidConfig(name, str(now), allowed)
+                raise InvalidConfig(name, str(now), allowed=allowed)
 
     def _merged(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> dict[str, str]:
         """The file's entries, overridden by the cluster's and the broker's."""
@@ -157,10 +157,7 @@ def _check_value(name: str, value: str) -> None:
     key = dynamic_key(name)
     if key is None:
         return
-    try:
-        parse_value(key, value)
-    except ValueError as error:
-        raise InvalidConfig(name, value, str(error)) from None
+    parse_value(key, value)
 
 
 def _raise_if_any(names: Iterable[str], sentence: str) -> None:

@@ -19,9 +19,9 @@ def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
         name, colon, protocol = item.strip().rpartition(":")
         if not colon or protocol.upper() not in SecurityProtocol.__members__:
             known = ", ".join(SecurityProtocol.__members__)
-            raise ValueError(f"{item.strip()!r} is not LISTENER:PROTOCOL with one of {known}")
+            raise ValueError(f"{item.strip()!r} is not LISTENER:PROTOCOL; give one of the protocols {known}")
         if name.upper() in found:
-            raise ValueError(f"the listener {name.upper()} is listed twice; remove one")
+            raise ValueError(f"the listener {name.upper()} is listed twice in the protocol map {text!r}; remove one")
         found[name.upper()] = SecurityProtocol[protocol.upper()]
     return found
 
@@ -35,14 +35,14 @@ def parse_listeners(text: str, protocols: Mapping[str, SecurityProtocol]) -> tup
             raise ValueError(f"{item.strip()!r} is not NAME://host:port, for example PLAINTEXT://localhost:9092")
         name = match[1].upper()
         if name not in protocols:
-            raise ValueError(f"listener.security.protocol.map names no protocol for the listener {name}")
+            raise ValueError(f"listener.security.protocol.map names no protocol for the listener {name}; add it there")
         port = int(match[4])
         if not 0 <= port <= 65535:
-            raise ValueError(f"port {port} is not valid: write a number from 0 to 65535")
+            raise ValueError(f"the listener {name} has port {port}, which is not valid: write a number from 0 to 65535")
         found.append(Endpoint(name, protocols[name], match[2] or match[3] or "", port))
     names = [e.listener for e in found]
     if len(set(names)) != len(names):
-        raise ValueError("each listener needs a name of its own")
+        raise ValueError(f"listener names are repeated in {text!r}: give each listener a name of its own")
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from klamm.config.broker_keys import BROKER_KEYS, Value, parse_value
+from klamm.config.config_types import InvalidConfig
 from klamm.config.listeners import parse_listeners, parse_protocol_map, repeated_port
 from klamm.config.properties import BadProperties, parse_properties
 from klamm.model.brokers import Endpoint, SecurityProtocol
@@ -75,7 +76,6 @@ class NodeConfig:
     delete_topic_enable: bool
     klamm_delete_topic_dead_broker_wait_ms: int
     klamm_replace_restarted_replicas: bool
-    message_max_bytes: int
     min_insync_replicas: int
     unclean_leader_election_enable: bool
     auto_leader_rebalance_enable: bool
@@ -165,7 +165,7 @@ class _Reader:
         self.values: dict[str, Value] = {name: self._parse(name) for name in BROKER_KEYS}
 
     def error(self, name: str, reason: str) -> WrongConfig:
-        """The error to raise for this key: its place, its value and the reason."""
+        """Return the error for this key: `FILE, line N: KEY=VALUE: REASON`."""
         entry = self.entries.get(name)
         if entry is None:
             return WrongConfig(f'{self.source}: "{name}" is not set: {reason}')
@@ -199,8 +199,8 @@ class _Reader:
             return None if key.default is None else parse_value(key, key.default)
         try:
             return parse_value(key, entry.text)
-        except ValueError as error:
-            raise self.error(name, str(error)) from None
+        except InvalidConfig as error:
+            raise WrongConfig(f"{self.place(entry)}: {error}") from None
 
 
 def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] | None = None) -> NodeConfig:
@@ -211,7 +211,7 @@ def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] 
     try:
         properties = parse_properties(content)
     except BadProperties as error:
-        raise WrongConfig(f"{source}, line {error.line}: {error}") from None
+        raise WrongConfig(f"{source}, {error}") from None
     entries = {p.key: _Entry(p.line, p.value) for p in properties}
     entries.update({key: _Entry(None, value) for key, value in (overrides or {}).items()})
     reader = _Reader(source, entries)

@@ -17,8 +17,7 @@ class BadProperties(ValueError):
     """The text has a syntax error in `line`."""
 
     def __init__(self, line: int, reason: str) -> None:
-        super().__init__(reason)
-        self.line = line
+        super().__init__(f"line {line}: {reason}")
 
 
 def parse_properties(content: bytes) -> list[Property]:
@@ -79,7 +78,9 @@ def _unescape(line: int, text: str) -> str:
         if escaped == "u":
             digits = "".join(next(rest, "") for _ in range(4))
             if len(digits) != 4 or not all(c in "0123456789abcdefABCDEF" for c in digits):
-                raise BadProperties(line, f"\\u{digits} is not a character; write four hexadecimal digits after \\u")
+                raise BadProperties(
+                    line, f"the escape \\u{digits} is not a character; write four hexadecimal digits after \\u"
+                )
             out.append(chr(int(digits, 16)))
         else:
             out.append(_ESCAPES.get(escaped, escaped))

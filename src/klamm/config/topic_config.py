@@ -105,7 +105,8 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
         _key("index.interval.bytes", INT, 4096, at_least(0), "log.index.interval.bytes",
              "Bytes of log between two index entries."),
         _key("klamm.sync.before.ack", BOOLEAN, "false", ANY_VALUE, "klamm.sync.before.ack",
-             "Whether records are synced to the device of every in-sync replica before they are acknowledged."),
+             "Whether records are synced to the device of every in-sync replica before they are acknowledged; "
+             "by default for __transaction_state alone."),
         _key("leader.replication.throttled.replicas", LIST, "", _THROTTLED_LIST, "",
              "Leaders whose replication counts against the throttle."),
         _key("local.retention.bytes", LONG, -2, at_least(-2), "log.local.retention.bytes",
@@ -157,6 +158,23 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
 }  # fmt: skip
 
 
+_DEFAULTS_OF_TOPICS: Final = {("__transaction_state", "klamm.sync.before.ack"): "true"}
+"""By topic and config, where a topic's default is not that of all others.
+
+A coordinator that lost its last records would give a producer id and epoch to a second producer."""
+_TOPICS_WITH_DEFAULTS: Final = frozenset(topic for topic, _ in _DEFAULTS_OF_TOPICS)
+
+
+def default_of(key: TopicKey, topic: str | None) -> str:
+    """The value of a config that neither the topic nor the broker sets."""
+    return _DEFAULTS_OF_TOPICS.get((topic, key.name), key.default) if topic else key.default
+
+
+def has_own_defaults(topic: str) -> bool:
+    """Whether some default of the topic is not that of all others."""
+    return topic in _TOPICS_WITH_DEFAULTS
+
+
 class ConfigSource(IntEnum):
     """The source of a value, by the numbers of DescribeConfigs."""
 
@@ -202,7 +220,7 @@ Layers = Sequence[tuple[ConfigSource, Mapping[str, str]]]
 """The broker's configs by source, the strongest first."""
 
 
-def origins(name: str, overrides: Mapping[str, str], broker: Layers) -> list[Origin]:
+def origins(name: str, overrides: Mapping[str, str], broker: Layers, topic: str | None = None) -> list[Origin]:
     """Every source that sets a value for the topic config `name`, the one in use first; values as written there."""
     key = topic_key(name)
     found = [Origin(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
@@ -210,7 +228,7 @@ def origins(name: str, overrides: Mapping[str, str], broker: Layers) -> list[Ori
         found += [Origin(s.name, given[s.name], source) for s in _broker_settings(key, given)]
     strongest = key.synonyms[0].name if key.synonyms else None
     if strongest is not None and BROKER_KEYS[strongest].default is not None:
-        found.append(Origin(strongest, key.default, ConfigSource.DEFAULT))
+        found.append(Origin(strongest, default_of(key, topic), ConfigSource.DEFAULT))
     return found
 
 
@@ -224,7 +242,9 @@ def _broker_settings(key: TopicKey, broker_defaults: Mapping[str, str]) -> list[
     return [s for s in key.synonyms if s.name in broker_defaults]
 
 
-def effective_text(name: str, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> str:
+def effective_text(
+    name: str, overrides: Mapping[str, str], broker_defaults: Mapping[str, str], topic: str | None = None
+) -> str:
     """The value in use, in the topic config's own unit. Raises InvalidConfig."""
     key = topic_key(name)
     if name in overrides:
@@ -236,7 +256,7 @@ def effective_text(name: str, overrides: Mapping[str, str], broker_defaults: Map
         count = parse_value(synonym.name, ConfigType.LONG, text)
         assert isinstance(count, int)
         return str(count if count < 0 else count * synonym.factor)
-    return key.default
+    return default_of(key, topic)
 
 
 def topic_key(name: str) -> TopicKey:
@@ -244,7 +264,9 @@ def topic_key(name: str) -> TopicKey:
     key = TOPIC_KEYS.get(name)
     if key is None:
         near = difflib.get_close_matches(name, TOPIC_KEYS, 1)
-        raise InvalidConfig(name, None, f"did you mean {near[0]}?" if near else "no topic config has a name like it")
+        raise InvalidConfig(
+            name, None, allowed=f"did you mean {near[0]}?" if near else "no topic config has a name like it"
+        )
     return key
 
 
@@ -292,19 +314,25 @@ class TopicConfig:
 
     @classmethod
     def parse(
-        cls, overrides: Mapping[str, str] | None = None, broker_defaults: Mapping[str, str] | None = None
+        cls,
+        overrides: Mapping[str, str] | None = None,
+        broker_defaults: Mapping[str, str] | None = None,
+        topic: str | None = None,
     ) -> Self:
-        """The config of a topic with these overrides on a broker with these settings. Raises InvalidConfig."""
+        """The config of a topic with these overrides on a broker with these settings. Raises InvalidConfig.
+
+        Without the topic's name its defaults are those of most topics.
+        """
         own, broker = overrides or {}, broker_defaults or {}
         for name in own:
             topic_key(name)
-        values: dict[str, Any] = {key.field: _effective_value(key, own, broker) for key in TOPIC_KEYS.values()}
+        values: dict[str, Any] = {key.field: _effective_value(key, own, broker, topic) for key in TOPIC_KEYS.values()}
         _apply_deprecated_difference(values)
         if values["min_compaction_lag_ms"] > values["max_compaction_lag_ms"]:
             raise InvalidConfig(
                 "min.compaction.lag.ms",
                 str(values["min_compaction_lag_ms"]),
-                f"the value must not exceed max.compaction.lag.ms, which is {values['max_compaction_lag_ms']}",
+                allowed=f"the value must not exceed max.compaction.lag.ms, which is {values['max_compaction_lag_ms']}",
             )
         return cls(**values)
 
@@ -334,9 +362,11 @@ def correct_topic_config(topic: str) -> str:
     return f"Correct it: klamm config set --topic {topic} KEY=VALUE"
 
 
-def _effective_value(key: TopicKey, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> ConfigValue:
+def _effective_value(
+    key: TopicKey, overrides: Mapping[str, str], broker_defaults: Mapping[str, str], topic: str | None
+) -> ConfigValue:
     """Return the parsed value in force: the topic's override, else the broker's default, else Kafka's."""
-    return parse_value(key.name, key.type, effective_text(key.name, overrides, broker_defaults), key.allowed)
+    return parse_value(key.name, key.type, effective_text(key.name, overrides, broker_defaults, topic), key.allowed)
 
 
 def _apply_deprecated_difference(values: dict[str, Any]) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from klamm.controller.encoded_bodies import SharedState
 from klamm.controller.states import PartitionState, ReplicaState, can_all_move, can_move, can_move_replica
 from klamm.model.assignment import ReplicaAssignment, assignment_of
 from klamm.model.brokers import Broker
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition, shared_ids
 from klamm.model.leader_and_isr import NO_EPOCH, LeaderAndIsr
-from klamm.wire.messages import LeaderAndIsrPartitionState
 from klamm.zk.store import Unreadable
 
 
@@ -30,7 +30,7 @@ class Partition:
     state: PartitionState = PartitionState.NON_EXISTENT
     completing: ReplicaAssignment | None = None
     """The target assignment while a reassignment completes: brokers are told of it, ZooKeeper does not hold it yet."""
-    shared_state: LeaderAndIsrPartitionState | None = None
+    shared_state: SharedState | None = None
     """The partition state that a batch of LeaderAndIsr requests shares between brokers; None outside such a batch."""
     is_imbalanced: bool = False
     """Counted in `ControllerContext.imbalanced_count`."""
@@ -452,11 +452,13 @@ class ControllerContext:
     ) -> list[Partition]:
         """Move the broker's replicas to state `target` where the transition is valid; return those where it is not."""
         states = self.replica_states.setdefault(broker, {})
-        if target not in _DELETION_STATES and can_all_move(map(states.get, partitions), target):
+        before_all = set(map(states.get, partitions))
+        if target not in _DELETION_STATES and can_all_move(before_all, target):
             if self.observer is not None:
                 for p in partitions:
                     self.observer.on_replica_transition(broker, p, states.get(p, ReplicaState.NON_EXISTENT), target)
-            states.update(dict.fromkeys(partitions, target))
+            if before_all != {target}:  # a failover moves all replicas, most of them to the state that they have
+                states.update(dict.fromkeys(partitions, target))
             return []
         refused = []
         for p in partitions:

@@ -13,7 +13,13 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.encoded_bodies import BodyForBroker, MetadataBody, groups_of_partitions
+from klamm.controller.encoded_bodies import (
+    BodyForBroker,
+    MetadataBody,
+    SharedState,
+    encoded_states,
+    groups_of_partitions,
+)
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.brokers import Broker, SecurityProtocol
@@ -30,7 +36,6 @@ from klamm.net.encoded_messages import encode_in_pieces
 from klamm.runtime.time_slices import Slices
 from klamm.wire.messages import (
     LeaderAndIsrLiveLeader,
-    LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
     StopReplicaPartitionState,
@@ -45,6 +50,7 @@ from klamm.wire.messages import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from klamm.wire.source import EncodedElements
 
 _NO_PARTITIONS: Final[Mapping[int, Partition]] = MappingProxyType({})
 MAX_CAUSES: Final = 8
@@ -55,7 +61,7 @@ MAX_CAUSES: Final = 8
 class LeaderAndIsrItem:
     """A LeaderAndIsr request that waits for one broker."""
 
-    states: dict[Partition, LeaderAndIsrPartitionState]
+    states: dict[Partition, SharedState]
     causes: tuple[str, ...]
     broker_list_version: int
     leaders: dict[BrokerId, Broker] = field(default_factory=dict)
@@ -174,14 +180,12 @@ def joined_causes(items: Iterable[ControlItem]) -> tuple[str, ...]:
 # ---- states of one partition
 
 
-def leader_and_isr_state(
-    partition: Partition, is_new: bool, with_recovery: bool, brief: bool
-) -> LeaderAndIsrPartitionState:
+def leader_and_isr_state(partition: Partition, is_new: bool, with_recovery: bool, brief: bool) -> SharedState:
     """The partition's state for a LeaderAndIsr request; `brief` omits the topic name."""
     leadership = partition.leadership
     assert leadership is not None, f"{partition} has no leadership to tell of"
     replicas, adding, removing = partition.announced
-    return LeaderAndIsrPartitionState(
+    return SharedState(
         "" if brief else partition.topic,
         partition.partition,
         leadership.controller_epoch,
@@ -197,9 +201,9 @@ def leader_and_isr_state(
     )
 
 
-def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
+def _as_new(state: SharedState) -> SharedState:
     """Return the same partition state with `is_new` set: the replica must create its log."""
-    return LeaderAndIsrPartitionState(
+    return SharedState(
         state.topic_name,
         state.partition_index,
         state.controller_epoch,
@@ -280,7 +284,8 @@ class RequestBuilder:
         request = self._leader_and_isr(item, broker)
         topics: dict[str, LeaderAndIsrTopicState] = {}
         async for chunk in self._slices.over(item.states.items()):
-            self._group_by_topic(chunk, topics)
+            encoded = encoded_states([state for _, state in chunk], self._versions.leader_and_isr)
+            self._group_by_topic(zip((p for p, _ in chunk), encoded, strict=True), topics, EncodedElements)
         groups = groups_of_partitions(list(topics.values()))
         return [await encode_in_pieces(request, "topic_states", groups, self._versions.leader_and_isr, self._slices)]
 
@@ -323,9 +328,15 @@ class RequestBuilder:
         )
 
     def _group_by_topic(
-        self, states: Iterable[tuple[Partition, LeaderAndIsrPartitionState]], topics: dict[str, LeaderAndIsrTopicState]
+        self,
+        states: Iterable[tuple[Partition, Any]],
+        topics: dict[str, LeaderAndIsrTopicState],
+        array: type[list[Any]] = list,
     ) -> None:
-        """Add states to their topics' entries; partitions removed since the request was queued are skipped."""
+        """Add states to their topics' entries; partitions removed since the request was queued are skipped.
+
+        With `EncodedElements` as `array` the states are encodings.
+        """
         name, living, topic = "", _NO_PARTITIONS, None
         for p, state in states:
             if p.topic != name:
@@ -333,7 +344,7 @@ class RequestBuilder:
             if living.get(p.partition) is not p:
                 continue  # gone since this was queued; under its name there may be another one, with another id
             if topic is None:
-                topic = topics[name] = LeaderAndIsrTopicState(name, self._topic_id(name), [])
+                topic = topics[name] = LeaderAndIsrTopicState(name, self._topic_id(name), array())
             topic.partition_states.append(state)
 
     def update_metadata(self, item: UpdateMetadataItem, broker: Broker) -> BodyForBroker:

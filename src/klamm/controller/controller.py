@@ -421,13 +421,18 @@ class Controller:
             await self._run_handler(event, term)
 
     async def _run_handler(self, event: Event, term: TermContext) -> None:
-        """Run the event's handler; states written before a ZooKeeper failure are still sent to brokers."""
+        """Run the event's handler; states written before a ZooKeeper failure are still sent to brokers.
+
+        Not after the session has ended: a write without an answer may have changed them since, and the next controller
+        sends all states.
+        """
         try:
             await HANDLERS[type(event)](term, event)
         except ControllerMoved:
             raise
         except KlammError:
-            await term.send_requests()
+            if term.store.client.is_alive:
+                await term.send_requests()
             raise
 
     async def _register_and_reelect(self, event: events.RegisterBrokerAndReelect, cause: str) -> None:

@@ -4,14 +4,36 @@ This needs the position of a field in the encoding (UpdateMetadataRequest.json o
 whole encodings in every version.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from klamm.controller.steps import REQUEST_PARTITIONS
-from klamm.wire.messages import LeaderAndIsrTopicState, UpdateMetadataRequest
+from klamm.wire.messages import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    UpdateMetadataRequest,
+)
 
 _BROKER_EPOCH_AT: Final = {5: 8, 6: 8, 7: 8, 8: 9}
 """By version, the offset of the broker epoch in UpdateMetadata: after controller id, a flag (8+) and controller
 epoch."""
+
+
+class SharedState(LeaderAndIsrPartitionState, gc=False):
+    """A partition's state in LeaderAndIsr requests, with its encoding, which the requests to all replicas share."""
+
+    encoded: bytes = b""
+    """Empty until a large request is encoded."""
+
+
+def encoded_states(states: Sequence[SharedState], version: int) -> list[bytes]:
+    """The encodings of these states; those without one are encoded first."""
+    unencoded = [state for state in states if not state.encoded]
+    made = LeaderAndIsrRequest.encode_elements(LeaderAndIsrPartitionState, unencoded, version)
+    for state, its in zip(unencoded, made, strict=True):
+        state.encoded = its
+    return [state.encoded for state in states]
 
 
 class MetadataBody:

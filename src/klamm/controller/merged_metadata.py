@@ -107,5 +107,5 @@ def _group_by_incarnation(
 
 
 def _states(incarnations: Iterable[StatesByNumber]) -> States:
-    """The states of these partitions in one dict."""
+    """Return the partition states of these topics in one dict by partition."""
     return {p: state for each in incarnations for p, state in each.values()}

@@ -28,8 +28,9 @@ from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import TOPICS, TopicZnode
 
-FOLLOW_INTERVAL_S: Final = 0.2
-"""The pause in which notices of the same znode become one read."""
+FOLLOW_INTERVAL_S: Final = 0.5
+"""The pause in which notices of the same znode become one read, and of others one request. It is most of the mirror's
+lag; an election reads what is noted, at most some hundred states."""
 PAUSE_S: Final = 0.02
 """The pause after each chunk of reads: about 50,000 states are read in a second, so that brokers are not disturbed."""
 MAX_CHANGED_PATHS: Final = 100_000
@@ -74,7 +75,10 @@ class Mirror:
         self._session = session
         self._store = Store(session)
         self._uses_topic_ids = uses_topic_ids
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, float] = {}
+        """The paths that wait to be read again, the oldest notice first, with the loop's time of that notice."""
+        self._reading_since: float | None = None
+        """The time of the oldest notice among the paths that are being read."""
         self._has_changes = asyncio.Event()
         self._without_state: dict[Partition, None] = {}
         """Partitions whose state znode does not exist or cannot be read: a new controller reads it once more."""
@@ -87,18 +91,25 @@ class Mirror:
 
     @property
     def changed_count(self) -> int:
-        """How many changed paths wait to be read again."""
+        """Return the number of changed znodes that this copy of ZooKeeper has still to read again."""
         return len(self._changed)
 
+    @property
+    def lag_s(self) -> float:
+        """Return how many seconds this copy is behind: the age of the oldest known change that it lacks, or 0."""
+        waiting = next(iter(self._changed.values()), None)
+        noted_at = [at for at in (waiting, self._reading_since) if at is not None]
+        return asyncio.get_running_loop().time() - min(noted_at) if noted_at else 0.0
+
     async def load(self) -> None:
-        """Watch and read all topics. Raises ZkError; Unimplemented before ZooKeeper 3.6."""
+        """Watch and read the znodes of all topics and partitions. Raises ZkError; Unimplemented below ZooKeeper 3.6."""
         await self._session.watch_subtree(TOPICS)
         for names in chunks(await self._store.list_topics(), READ_TOPICS):
             await self._read_again(names, [])
             await asyncio.sleep(PAUSE_S)
 
     async def follow(self) -> None:
-        """Read what changed, again and again, until the mirror is finished. Raises ZkError."""
+        """Read each znode that changes, so that the copy stays current, until `finish` is called. Raises ZkError."""
         while not self._is_finished:
             await self._has_changes.wait()
             await asyncio.sleep(FOLLOW_INTERVAL_S)
@@ -129,7 +140,7 @@ class Mirror:
         self._session.on_state = _ignore
 
     async def unless_lost(self, work: Coroutine[Any, Any, None]) -> None:
-        """Await the work, but only until the mirror is lost. Raises MirrorLost then, and what the work raises."""
+        """Await the work, at most until this copy is unusable. Raises MirrorLost then, and what the work raises."""
         task, lost = asyncio.ensure_future(work), asyncio.ensure_future(self.lost.wait())
         try:
             await asyncio.wait((task, lost), return_when=asyncio.FIRST_COMPLETED)
@@ -151,7 +162,7 @@ class Mirror:
         return list(found)
 
     async def discard(self) -> None:
-        """Free the context in pieces: freeing hundreds of thousands of objects at once holds the event loop."""
+        """Free the topics and partitions of this copy in pieces: freeing them at once would hold the event loop."""
         context, self.context = self.context, ControllerContext(0)
         self._changed, self._without_state = {}, {}
         for led in (*context.led_by.values(), context.reassigning):
@@ -165,22 +176,27 @@ class Mirror:
     # ---- notices
 
     def _on_watch(self, event: WatchEvent) -> None:
-        """Note the path of a change; too many paths, and changes of `/brokers/topics` itself, end the mirror."""
+        """Remember the path of a changed znode, to read it again.
+
+        Too many paths, and changes of `/brokers/topics` itself, make the copy unusable.
+        """
         if event.path == TOPICS:
             self.lose(f"{TOPICS} itself changed")
+        elif event.path in self._changed:
+            return
         elif len(self._changed) >= MAX_CHANGED_PATHS:
             self.lose(f"{len(self._changed)} znodes changed and were not read again yet")
         else:
-            self._changed[event.path] = None
+            self._changed[event.path] = asyncio.get_running_loop().time()
             self._has_changes.set()
 
     def _on_state(self, state: SessionState) -> None:
-        """End the mirror when the session loses its connection: the watch ended with it."""
+        """Make the copy unusable when the session loses its connection, because the watch ended with it."""
         if state is not SessionState.CONNECTED:
             self.lose(f"the ZooKeeper session is {state}")
 
     def lose(self, why: str) -> None:
-        """End the mirror; the first reason is kept."""
+        """Make the copy unusable for this reason; only the first reason is kept."""
         if not self.lost.is_set():
             self.why_lost = why
             self._changed.clear()
@@ -189,14 +205,15 @@ class Mirror:
     # ---- reads
 
     async def _read_changed(self, paths: Sequence[str]) -> None:
-        """Read what these noted paths belong to; a read that does not come to its end loses the mirror."""
-        for path in paths:
-            self._changed.pop(path, None)
+        """Read the topics and partition states at these changed paths again; a failed read makes the copy unusable."""
+        now = asyncio.get_running_loop().time()
+        self._reading_since = min(self._changed.pop(path, now) for path in paths)
         try:
             await self._read_again(*changed_by(paths))
         except BaseException as error:
             self.lose(f"changed znodes could not be read: {error!r}")
             raise
+        self._reading_since = None
 
     async def _read_again(self, topics: Sequence[str], partitions: Iterable[tuple[str, int]]) -> None:
         """Read these topics, then the states of these partitions and of all that the topics gained."""
@@ -238,7 +255,7 @@ class Mirror:
         return znode is None or is_another_topic(known, znode) or known.id != znode.topic_id
 
     async def _remove(self, names: Collection[str]) -> None:
-        """Remove these topics from the mirror."""
+        """Remove these topics from this copy of ZooKeeper's topics."""
         for name in names:
             self.mzxids.pop(name)
             self._forget(self.context.topics[name].partitions.values())
@@ -254,13 +271,13 @@ class Mirror:
         return await add_partitions(self.context, self.slices, topic, added)
 
     def _forget(self, partitions: Iterable[Partition]) -> None:
-        """Remove these partitions, which leave the context, from those without a state."""
+        """Stop counting these partitions, which are removed, among those without a readable state."""
         for p in partitions:
             self._without_state.pop(p, None)
 
 
 def _ignore(_: object) -> None:
-    """Ignore what the session of a finished mirror reports."""
+    """Do nothing: the callback for a session whose reports are no longer of interest."""
 
 
 def changed_by(paths: Iterable[str]) -> ChangedPaths:

@@ -3,8 +3,10 @@
 Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.9).
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from klamm.controller.context import ControllerContext, Partition, Partitions
@@ -16,12 +18,13 @@ from klamm.controller.control_requests import (
     leader_and_isr_state,
     metadata_state,
 )
+from klamm.controller.encoded_bodies import SharedState
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
 from klamm.runtime.time_slices import Slices
-from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
+from klamm.wire.messages import StopReplicaPartitionState
 
 
 class Outbox(Protocol):
@@ -36,6 +39,24 @@ class RequestObserver(Protocol):
 
     def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
         """Take note of a control request: called whenever one was queued for the broker."""
+
+
+@dataclass(slots=True)
+class _Collected:
+    """What is to be sent to brokers next."""
+
+    leader_and_isr: defaultdict[BrokerId, Partitions] = field(default_factory=lambda: defaultdict(dict))
+    new: defaultdict[BrokerId, Partitions] = field(default_factory=lambda: defaultdict(dict))
+    """By broker, the partitions whose log it has to create."""
+    metadata_brokers: dict[BrokerId, None] = field(default_factory=dict)
+    metadata_to_all: bool = False
+    metadata_partitions: Partitions = field(default_factory=dict)
+    stops: dict[BrokerId, dict[Partition, StopReplicaPartitionState]] = field(default_factory=dict)
+
+    def release_states(self) -> None:
+        """Free the partition states that requests share."""
+        for p in self.metadata_partitions:
+            p.shared_state = None
 
 
 class RequestBatch:
@@ -54,56 +75,56 @@ class RequestBatch:
         observer: RequestObserver | None = None,
     ) -> None:
         self._context = context
-        self._settings = settings
+        self._versions = settings.versions
+        self._has_recovery_state = settings.writes_recovery_state
         self._slices = slices
         self.outbox = outbox
         self._observer = observer
-        self._leader_and_isr: defaultdict[BrokerId, Partitions] = defaultdict(dict)
-        self._new: defaultdict[BrokerId, Partitions] = defaultdict(dict)
-        """By broker, the partitions whose log it has to create."""
-        self._metadata_brokers: dict[BrokerId, None] = {}
-        self._metadata_to_all = False
-        self._metadata_partitions: Partitions = {}
-        self._stops: dict[BrokerId, dict[Partition, StopReplicaPartitionState]] = {}
+        self._collected = _Collected()
+        self._sending = asyncio.Lock()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be sent."""
+        return self._collected == _Collected()
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions of which brokers are to be told."""
+        return len(self._collected.metadata_partitions)
 
     def clear(self) -> None:
         """Remove the collected requests of an event that failed."""
-        self._leader_and_isr.clear()
-        self._new.clear()
-        self._metadata_brokers.clear()
-        self._metadata_to_all = False
-        for p in self._metadata_partitions:
-            p.shared_state = None
-        self._metadata_partitions.clear()
-        self._stops.clear()
+        self._collected.release_states()
+        self._collected = _Collected()
 
     def add_leader_and_isr(self, brokers: Iterable[BrokerId], partition: Partition, is_new: bool) -> None:
         """Add a LeaderAndIsr to these brokers, and an UpdateMetadata to all brokers."""
         for broker in brokers:
             if broker in self._context.registered:
-                self._leader_and_isr[broker][partition] = None
+                self._collected.leader_and_isr[broker][partition] = None
                 if is_new:
-                    self._new[broker][partition] = None
-        self._metadata_partitions[partition] = None
-        self._metadata_to_all = True
+                    self._collected.new[broker][partition] = None
+        self._collected.metadata_partitions[partition] = None
+        self._collected.metadata_to_all = True
 
     def add_existing_replicas(self, broker: BrokerId, partitions: Iterable[Partition]) -> None:
         """Add a LeaderAndIsr without `is_new` to one broker, and an UpdateMetadata to all brokers."""
         if listed := dict.fromkeys(partitions):
-            self._leader_and_isr[broker].update(listed)
-            self._metadata_partitions.update(listed)
-            self._metadata_to_all = True
+            self._collected.leader_and_isr[broker].update(listed)
+            self._collected.metadata_partitions.update(listed)
+            self._collected.metadata_to_all = True
 
     def add_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[Partition]) -> None:
         """Add an UpdateMetadata to these brokers; without partitions it has only the broker list."""
-        self._metadata_brokers.update(dict.fromkeys(brokers))
-        self._metadata_partitions.update(dict.fromkeys(partitions))
+        self._collected.metadata_brokers.update(dict.fromkeys(brokers))
+        self._collected.metadata_partitions.update(dict.fromkeys(partitions))
 
     def add_stop_replica(self, brokers: Iterable[BrokerId], partition: Partition, delete: bool) -> None:
         """Add a StopReplica to these brokers; a stop that deletes the replica is not replaced by one that does not."""
         for broker in brokers:
             if broker in self._context.registered:
-                stops = self._stops.setdefault(broker, {})
+                stops = self._collected.stops.setdefault(broker, {})
                 before = stops.get(partition)
                 sticky = delete or (before is not None and before.delete_partition)
                 stops[partition] = StopReplicaPartitionState(partition.partition, self._stop_epoch(partition), sticky)
@@ -120,53 +141,63 @@ class RequestBatch:
     async def send(self, cause: str) -> None:
         """Hand all collected requests to the channels of registered brokers; requests to other brokers are dropped.
 
-        Yields to the loop while there is much to send; nothing may be added meanwhile.
+        Yields to the loop while there is much to send. What is added meanwhile waits for the next call.
         """
-        await self._send_leader_and_isr(cause)
-        await self._send_metadata(cause)
-        await self._send_stops(cause)
-        await self._free_sent_states()
-        self.clear()
+        async with self._sending:
+            collected, self._collected = self._collected, _Collected()
+            try:
+                await self._send_leader_and_isr(collected, cause)
+                await self._send_metadata(collected, cause)
+                await self._send_stops(collected, cause)
+                await self._free_sent_states(collected)
+            finally:
+                collected.release_states()
 
-    async def _free_sent_states(self) -> None:
+    async def _free_sent_states(self, collected: _Collected) -> None:
         """Free the partition states that the sent requests share, a time slice at a time."""
-        async for p in self._slices.each(self._metadata_partitions):
-            p.shared_state = None
-        await self._slices.clear_dict(self._metadata_partitions)
+        async for chunk in self._slices.over(collected.metadata_partitions):
+            for p in chunk:
+                p.shared_state = None
+        await self._slices.clear_dict(collected.metadata_partitions)
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
         """Those of these brokers that are registered, in order."""
         return sorted(b for b in brokers if b in self._context.registered)
 
-    async def _send_leader_and_isr(self, cause: str) -> None:
+    async def _send_leader_and_isr(self, collected: _Collected, cause: str) -> None:
         """Queue one LeaderAndIsr per broker; brokers share the state of a partition."""
         context = self._context
-        recovery, brief = self._settings.writes_recovery_state, self._settings.versions.leader_and_isr >= 2
-        for broker in self._registered(self._leader_and_isr):
+        for broker in self._registered(collected.leader_and_isr):
             leading: set[int] = set()
-            asked, new = self._leader_and_isr.pop(broker), self._new.pop(broker, {})
-            states = cast("dict[Partition, LeaderAndIsrPartitionState]", asked)  # in place: a second one would grow
+            asked, new = collected.leader_and_isr.pop(broker), collected.new.pop(broker, {})
+            states = cast("dict[Partition, SharedState]", asked)  # in place: a second one would grow
             async for chunk in self._slices.over(asked):
-                for p in chunk:
-                    made = p.shared_state
-                    if made is None or made.is_new is not (p in new):
-                        made = p.shared_state = leader_and_isr_state(p, p in new, recovery, brief)
-                    states[p] = made
-                leading.update([states[p].leader for p in chunk])
+                shared = [self._shared_state(p, p in new) for p in chunk]
+                states.update(zip(chunk, shared, strict=True))
+                leading.update([state.leader for state in shared])
             leaders = {b: known for b, known in context.registered.items() if b in leading}
             self._queue(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
 
-    async def _send_metadata(self, cause: str) -> None:
+    def _shared_state(self, partition: Partition, is_new: bool) -> SharedState:
+        """The partition's state for LeaderAndIsr requests of this batch."""
+        made = partition.shared_state
+        if made is None or made.is_new is not is_new:
+            brief = self._versions.leader_and_isr >= 2
+            made = leader_and_isr_state(partition, is_new, self._has_recovery_state, brief)
+            partition.shared_state = made
+        return made
+
+    async def _send_metadata(self, collected: _Collected, cause: str) -> None:
         """Queue UpdateMetadata to the brokers.
 
         Partitions without a state are left out, unless their deletion has begun: brokers are told of the deletion.
         """
-        asked = self._context.registered if self._metadata_to_all else self._metadata_brokers
+        asked = self._context.registered if collected.metadata_to_all else collected.metadata_brokers
         brokers = self._registered(asked)
         if not brokers:
             return
         sent, send_group = 0, object()
-        async for chunk in self._slices.over(self._metadata_partitions, REQUEST_PARTITIONS):
+        async for chunk in self._slices.over(collected.metadata_partitions, REQUEST_PARTITIONS):
             told = [p for p in chunk if p.leadership is not None or p in self._context.half_deleted]
             if told:
                 sent += 1
@@ -182,7 +213,7 @@ class RequestBatch:
     def _metadata_item(self, partitions: list[Partition], cause: str, send_group: object) -> UpdateMetadataItem:
         """An UpdateMetadata with the current states of these partitions."""
         context = self._context
-        brief = self._settings.versions.update_metadata >= 5
+        brief = self._versions.update_metadata >= 5
         states = {p: metadata_state(context, p, brief) for p in partitions}
         deletes = bool(context.topics_with_deletion_started) and any(map(context.is_deletion_started, partitions))
         return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes, send_group)
@@ -193,9 +224,9 @@ class RequestBatch:
         if self._observer is not None:
             self._observer.on_request_queued(broker, item)
 
-    async def _send_stops(self, cause: str) -> None:
+    async def _send_stops(self, collected: _Collected, cause: str) -> None:
         """Queue the StopReplica requests, by broker."""
-        for broker in self._registered(self._stops):
-            async for chunk in self._slices.over(self._stops.pop(broker).items(), REQUEST_PARTITIONS):
+        for broker in self._registered(collected.stops):
+            async for chunk in self._slices.over(collected.stops.pop(broker).items(), REQUEST_PARTITIONS):
                 item = StopReplicaItem(dict(chunk), (cause,), self._context.broker_list_version)
                 self._queue(broker, item)

@@ -72,23 +72,23 @@ class Standby:
 
     @property
     def mirror(self) -> Mirror | None:
-        """The mirror that is read or followed now; None without one."""
+        """Return the copy of ZooKeeper's topics and partition states that this node keeps now; None without one."""
         return self._mirror
 
     @property
     def reads(self) -> int:
-        """The number of znodes that this node has read for its mirrors so far."""
+        """Return the number of znodes that this node has read so far as a standby of the controller."""
         return self._reads_before + (self._mirror.reads if self._mirror is not None else 0)
 
     # ---- the node's life
 
     def start(self) -> None:
-        """Begin to keep a mirror whenever this node is chosen and not controller."""
+        """Begin to keep a copy of all topics and partition states (a mirror) while this node is chosen as a standby."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="controller-standby")
         self._check_choice()
 
     async def stop(self) -> None:
-        """End the mirror and its session."""
+        """Drop the mirror, the copy of ZooKeeper's topics, and close its session."""
         if self._choice is not None:
             self._choice.cancel()
         if self._task is not None:
@@ -98,12 +98,15 @@ class Standby:
     # ---- the election
 
     async def give_way(self) -> None:
-        """Let nodes with a current mirror be elected first; this one waits a moment if it has none."""
+        """Wait a moment before an election if this node has no current mirror, so that a node with one is elected."""
         if not self.is_current:
             await asyncio.sleep(GIVE_WAY_S)
 
     async def take(self, zxid: int) -> Mirror | None:
-        """The mirror with all changes up to this zxid noted, or None; no other is kept until `resume`."""
+        """Return the mirror, with all changes up to this zxid, for use by the new controller; None without one.
+
+        No other mirror is kept until `resume`.
+        """
         self._may_follow.clear()
         mirror, is_current = self._mirror, self.is_current
         if mirror is None or mirror.is_taken:
@@ -130,7 +133,7 @@ class Standby:
     # ---- inside
 
     def _check_choice(self) -> None:
-        """Lose the mirror if this node is no longer chosen to keep one."""
+        """Drop the mirror if this node is no longer one of the brokers chosen as standby."""
         if self._mirror is not None and not self._ports.is_chosen():
             self._mirror.lose("other nodes are chosen to keep one")
         self._choice = asyncio.get_running_loop().call_later(CHOICE_INTERVAL_S, self._check_choice)
@@ -176,14 +179,14 @@ class Standby:
         return START_DELAY_S if is_taken else RETRY_BACKOFF_S
 
     def _on_current(self, mirror: Mirror) -> None:
-        """Record that everything is read, and that the mirror can be taken from now on."""
+        """Write to the journal that the mirror has read everything and can be used after an election."""
         self.is_current = True
         context = mirror.context
         facts = {"topic_count": len(context.topics), "partition_count": context.partition_count}
         self._journal_line("standby", **facts)
 
     def _on_lost(self, mirror: Mirror, why: str) -> None:
-        """Record why the mirror cannot be used."""
+        """Write to the journal why the mirror cannot be used any more."""
         mirror.lose(why)
         self.losses += 1
         self._journal_line("standby", lost=why)
@@ -200,5 +203,6 @@ def standby_readings(standby: Standby | None) -> Iterator[Reading]:
     yield Reading("klamm_controller_standby_current", int(standby is not None and standby.is_current))
     yield Reading("klamm_controller_standby_partitions", mirror.context.partition_count if mirror else 0)
     yield Reading("klamm_controller_standby_changed_znodes", mirror.changed_count if mirror else 0)
+    yield Reading("klamm_controller_standby_lag_ms", round(mirror.lag_s * 1000) if mirror else 0)
     yield Reading("klamm_controller_standby_reads", standby.reads if standby is not None else 0)
     yield Reading("klamm_controller_standby_losses", standby.losses if standby is not None else 0)

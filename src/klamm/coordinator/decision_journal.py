@@ -199,7 +199,7 @@ class DecisionJournal:
 
 
 def _member_facts(member: Member | None) -> dict[str, Any]:
-    """A member for a line: id, instance id, client and host."""
+    """Return what a journal line says about a group member: its id, instance id, client and host."""
     if member is None:
         return {}
     facts = {"member": member.member_id, "client": member.client_id, "host": member.client_host}

@@ -4,7 +4,7 @@ Source: GroupMetadataManager.doLoadGroupsAndOffsets (3.9). Later records replace
 count once its marker says that it committed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import structlog
 
@@ -12,20 +12,22 @@ from klamm.coordinator.committed_offsets import CommittedOffset
 from klamm.coordinator.group import Group
 from klamm.coordinator.records import (
     GroupKey,
+    KeyReader,
     OffsetKey,
     read_group_value,
-    read_key,
     read_offset_value,
 )
 from klamm.coordinator.versioned_records import UnknownRecord
+from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import Buffer
+from klamm.runtime.time_slices import PIECE
 from klamm.wire.records import BatchHeader, ControlType
 from klamm.wire.records.build import end_marker_of
 from klamm.wire.records.record import Record, records
 
 log = structlog.get_logger("groups")
 
-Committed = dict[OffsetKey, CommittedOffset]
+Committed = dict[TopicPartition, CommittedOffset]
 
 
 class LoadedGroups:
@@ -33,25 +35,27 @@ class LoadedGroups:
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
-        self._offsets: Committed = {}
-        self._transactional: dict[int, Committed] = {}
-        """By producer id, until the marker of the transaction."""
+        self._offsets: dict[str, Committed] = {}
+        """By group id."""
+        self._transactional: dict[int, dict[str, Committed]] = {}
+        """By producer id, until the marker of the transaction, and group id."""
+        self._keys = KeyReader()
         self.skipped = 0
         """Records that could not be read."""
 
-    def add_batch(self, buffer: Buffer, header: BatchHeader) -> None:
+    def add_batch(self, buffer: Buffer, header: BatchHeader) -> Iterator[int]:
         """Apply the records of one batch, or a transaction marker, to the groups loaded so far.
 
-        Raises CorruptRecords.
+        Yields before each further piece of a large batch the number of its items. Raises CorruptRecords.
         """
         if header.is_control:
-            self._end_transaction(buffer, header)
+            yield from self._end_transaction(buffer, header)
             return
         target = self._offsets
         if header.is_transactional:
             target = self._transactional.setdefault(header.producer_id, {})
         base_offset: int | None = None
-        for record in records(buffer, header):
+        for number, record in enumerate(records(buffer, header), start=1):
             base_offset = record.offset if base_offset is None else base_offset
             try:
                 self._add_record(target, record, base_offset)
@@ -62,8 +66,10 @@ class LoadedGroups:
                     offset=record.offset,
                     reason=str(error),
                 )
+            if number % PIECE == 0:
+                yield PIECE
 
-    def _end_transaction(self, buffer: Buffer, header: BatchHeader) -> None:
+    def _end_transaction(self, buffer: Buffer, header: BatchHeader) -> Iterator[int]:
         """Apply a transaction marker: the producer's offsets are committed or dropped.
 
         An offset that a later record has replaced is not committed.
@@ -71,24 +77,31 @@ class LoadedGroups:
         marker = end_marker_of(buffer, header)
         if marker is None:
             return  # the cleaner keeps such batches for their sequence numbers
-        offsets = self._transactional.pop(header.producer_id, {})
+        ended = self._transactional.pop(header.producer_id, {})
         if marker.type is not ControlType.COMMIT:
             return
-        for key, offset in offsets.items():
-            known = self._offsets.get(key)
-            if known is None or known.record_offset < offset.record_offset:
-                self._offsets[key] = offset
+        for group_id, offsets in ended.items():
+            committed = self._offsets.setdefault(group_id, {})
+            for number, (partition, offset) in enumerate(offsets.items(), start=1):
+                known = committed.get(partition)
+                if known is None or known.record_offset < offset.record_offset:
+                    committed[partition] = offset
+                if number % PIECE == 0:
+                    yield PIECE
 
-    def _add_record(self, target: Committed, record: Record, base_offset: int) -> None:
+    def _add_record(self, target: dict[str, Committed], record: Record, base_offset: int) -> None:
         """Apply one record to the loaded groups, or to the offsets of its transaction. Raises UnknownRecord."""
         if record.key is None:
-            raise UnknownRecord("the record has no key")
-        key = read_key(record.key)
+            raise UnknownRecord(f"the record at offset {record.offset} of __consumer_offsets has no key")
+        key = self._keys.read(record.key)
         if isinstance(key, OffsetKey):
+            committed = target.get(key.group_id)
+            if committed is None:
+                committed = target[key.group_id] = {}
             if record.value is None:
-                target.pop(key, None)
+                committed.pop(key.partition, None)
             else:
-                target[key] = CommittedOffset(read_offset_value(record.value), base_offset)
+                committed[key.partition] = CommittedOffset(read_offset_value(record.value), base_offset)
         elif isinstance(key, GroupKey):
             if record.value is None:
                 self._groups.pop(key.group_id, None)
@@ -101,30 +114,30 @@ class LoadedGroups:
             )
 
     def take_groups(self, now_ms: int) -> Iterator[Group]:
-        """Yield every loaded group with its offsets.
+        """Yield every loaded group with its offsets, which are then the group's alone.
 
         A group that only stored offsets has no record of its own, and is created here.
         """
-        offsets = _by_group(self._offsets.items())
-        transactional = {producer: _by_group(found.items()) for producer, found in self._transactional.items()}
-        names = dict.fromkeys([*self._groups, *offsets])
-        for found in transactional.values():
-            names.update(dict.fromkeys(found))
-        for name in names:
-            group = self._groups.get(name) or Group(name, now_ms)
-            for key, offset in offsets.get(name, ()):
-                group.offsets.committed[key.partition] = offset
-            for producer, found in transactional.items():
-                if name in found:
-                    group.offsets.transactional[producer] = {key.partition: offset for key, offset in found[name]}
-            yield group
+        open_transactions = self._open_transactions()
+        for name, group in self._groups.items():
+            yield self._with_offsets(group, open_transactions.pop(name, {}))
+        for name in list(self._offsets):
+            if self._offsets[name] or name in open_transactions:
+                yield self._with_offsets(Group(name, now_ms), open_transactions.pop(name, {}))
+        for name, transactional in open_transactions.items():
+            yield self._with_offsets(Group(name, now_ms), transactional)
 
+    def _open_transactions(self) -> dict[str, dict[int, Committed]]:
+        """Return the offsets of transactions without a marker, by group id and producer id."""
+        by_group: dict[str, dict[int, Committed]] = {}
+        for producer, groups in self._transactional.items():
+            for name, offsets in groups.items():
+                if offsets:
+                    by_group.setdefault(name, {})[producer] = offsets
+        return by_group
 
-def _by_group(
-    offsets: Iterable[tuple[OffsetKey, CommittedOffset]],
-) -> dict[str, list[tuple[OffsetKey, CommittedOffset]]]:
-    """Return the offsets as lists by group id."""
-    grouped: dict[str, list[tuple[OffsetKey, CommittedOffset]]] = {}
-    for key, offset in offsets:
-        grouped.setdefault(key.group_id, []).append((key, offset))
-    return grouped
+    def _with_offsets(self, group: Group, transactional: dict[int, Committed]) -> Group:
+        """Give the group its loaded offsets, and return it."""
+        group.offsets.committed = self._offsets.pop(group.group_id, {})
+        group.offsets.transactional = transactional
+        return group

@@ -6,7 +6,7 @@ comes late is ignored (KAFKA-10614).
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -17,13 +17,14 @@ from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.replication.leadership import LeadershipChange
 from klamm.runtime.disk import Buffer
-from klamm.runtime.time_slices import Slices
+from klamm.runtime.time_slices import PIECE, Slices
 from klamm.wire.records import BatchHeader, CorruptRecords, batches, crc_is_valid
+from klamm.wire.records.batch import crc_mismatch
 
 log = structlog.get_logger("coordinator")
 
-AddBatch = Callable[[Buffer, BatchHeader], None]
-"""Takes what one batch says. Raises CorruptRecords."""
+AddBatch = Callable[[Buffer, BatchHeader], Iterator[int]]
+"""Takes what one batch says; yields before each further piece the number of its records. Raises CorruptRecords."""
 
 
 @dataclass(slots=True, eq=False)
@@ -193,9 +194,9 @@ class PartitionOwnership(ABC):
             piece = await self._log.read(number, offset, self._buffer_size)
             before = offset
             for header in batches(piece):
-                await self._slices.checkpoint(max(header.record_count, 1))
+                await self._slices.checkpoint(max(1, min(header.record_count, PIECE)))
                 if header.last_offset >= offset:
-                    self._add_batch(number, add_batch, piece, header)
+                    await self._add_batch(number, add_batch, piece, header)
                     offset = header.next_offset
             if offset == before:
                 log.error(
@@ -208,12 +209,13 @@ class PartitionOwnership(ABC):
                 return
             bounds = self._log.bounds(number)
 
-    def _add_batch(self, number: int, add_batch: AddBatch, piece: Buffer, header: BatchHeader) -> None:
-        """Pass one batch to `add_batch`; a corrupt one is skipped with an error in the log."""
+    async def _add_batch(self, number: int, add_batch: AddBatch, piece: Buffer, header: BatchHeader) -> None:
+        """Pass one batch to `add_batch`, with a checkpoint between its pieces; a corrupt one is skipped and logged."""
         try:
             if not crc_is_valid(piece, header):
-                raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match")
-            add_batch(piece, header)
+                raise crc_mismatch(header)
+            for count in add_batch(piece, header):
+                await self._slices.checkpoint(count)
         except CorruptRecords as error:
             log.error(
                 "corrupt batch skipped while loading groups or transactions of a partition: some of them may be "

@@ -3,6 +3,7 @@
 Each key and each value begins with its version. Keys of other versions are another coordinator's, and left alone.
 """
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -32,6 +33,8 @@ _WITH_EXPIRE_TIMESTAMP: Final = 1
 _WITH_REBALANCE_TIMEOUT: Final = 1
 _NEWEST_VALUE: Final = 4
 _NO_TIMESTAMP: Final = -1
+_PARTITION: Final = struct.Struct(">i")
+_MAX_KNOWN_KEYS: Final = 10_000
 
 
 class OffsetKey(NamedTuple):
@@ -65,6 +68,27 @@ def read_key(key: bytes) -> OffsetKey | GroupKey | None:
     if version == _GROUP_KEY:
         return GroupKey(decode_record(GroupMetadataKey, key, version, _KEY).group)
     return None
+
+
+class KeyReader:
+    """Decodes many keys: a group commits again and again for the partitions of a few topics."""
+
+    def __init__(self) -> None:
+        self._offset_keys: dict[bytes, tuple[str, str]] = {}
+        """Group and topic by the bytes before the partition number."""
+
+    def read(self, key: bytes) -> OffsetKey | GroupKey | None:
+        """Decode a key as `read_key` does. Raises UnknownRecord."""
+        known = self._offset_keys.get(key[: -_PARTITION.size])
+        if known is not None:
+            group_id, topic = known
+            return OffsetKey(group_id, TopicPartition(topic, *_PARTITION.unpack_from(key, len(key) - _PARTITION.size)))
+        decoded = read_key(key)
+        if isinstance(decoded, OffsetKey) and offset_key(*decoded) == key:
+            if len(self._offset_keys) == _MAX_KNOWN_KEYS:
+                self._offset_keys.clear()
+            self._offset_keys[key[: -_PARTITION.size]] = decoded.group_id, decoded.partition.topic
+        return decoded
 
 
 # ---- offsets

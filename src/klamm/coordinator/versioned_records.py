@@ -26,7 +26,9 @@ def version_of(record: bytes, what: str) -> int:
     `what` names the record in the error, for example "a key in __consumer_offsets".
     """
     if len(record) < _VERSION.size:
-        raise UnknownRecord(f"{what} has {len(record)} bytes, which is too short for its version")
+        raise UnknownRecord(
+            f"cannot read {what}: it has {len(record)} bytes, but its version alone needs {_VERSION.size}"
+        )
     version: int = _VERSION.unpack_from(record)[0]
     return version
 
@@ -36,5 +38,5 @@ def decode_record(kind: type[MessageT], record: bytes, version: int, what: str) 
     try:
         message: MessageT = kind.decode(record, version, _VERSION.size)
     except WireError as error:
-        raise UnknownRecord(f"{what} with the record version {version} cannot be decoded: {error}") from error
+        raise UnknownRecord(f"cannot decode {what} with the record version {version}: {error}") from error
     return message

@@ -35,7 +35,7 @@ class AppendRules:
 
     @classmethod
     def of(cls, config: TopicConfig) -> "AppendRules":
-        """The rules of a topic config."""
+        """Return the rules for batches that follow from a topic config."""
         codec = _CODECS.get(config.compression_type)
         return cls(
             config.max_message_bytes,

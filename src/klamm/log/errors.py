@@ -52,6 +52,22 @@ class StorageFailed(KlammError, OSError):
     """The log directory met an I/O error and is out of use until the node starts again."""
 
 
+class ColdRead(NamedTuple):
+    """Bytes of a file that are not in the page cache."""
+
+    path: str
+    position: int
+    size: int
+
+
+class NotCached(KlammError):
+    """A read would wait for the device: do `read` in a thread first."""
+
+    def __init__(self, read: ColdRead) -> None:
+        super().__init__(f"{read.size} bytes of {read.path} at byte {read.position} are not in the page cache")
+        self.read = read
+
+
 class SliceLost(KlammError):
     """Bytes that a response refers to are no longer in the file; other bytes must not be sent instead."""
 

@@ -64,7 +64,10 @@ def files_to_sync(segments: Sequence[Segment]) -> tuple[str, ...]:
 class Durability:
     """Tracks which offsets of one log are flushed: all below `recovery_point`."""
 
-    __slots__ = ("_generation", "_is_directory_synced", "_last_flush_ms", "_newest_named", "recovery_point", "synced")
+    __slots__ = (
+        "_generation", "_is_directory_synced", "_last_flush_ms", "_newest_named", "is_truncated", "recovery_point",
+        "synced",
+    )  # fmt: skip
 
     def __init__(self, recovery_point: int, now_ms: int) -> None:
         self.recovery_point = recovery_point
@@ -74,6 +77,8 @@ class Durability:
         self._newest_named = -1  # segments up to this base offset have their names on the device
         self.synced = recovery_point
         """Batches below it are on the device, their indexes perhaps not; at least the recovery point."""
+        self.is_truncated = False
+        """Whether a truncation is not on the device yet: after a power loss the old batches may lie before new ones."""
 
     def flush_job(
         self, segments: Segments, directory: str, target: int, small_files: Sequence[Replacement]
@@ -94,16 +99,18 @@ class Durability:
     def sync_job(self, segments: Segments, directory: str, target: int) -> FlushJob | None:
         """The sync of the batches up to `target`, without indexes; None where they are on the device.
 
-        A start after a power loss reads the batches behind the recovery point, and has no need of anything else.
+        A start after a power loss reads the batches behind the recovery point, and has no need of anything else. A
+        truncation is synced with its segment and with the names of the removed segments.
         """
-        if target <= self.synced:
+        if target <= self.synced and not self.is_truncated:
             return None
-        unsafe = [s for s in segments.from_slot(segments.slot_of(self.synced)) if s.base_offset < target]
+        behind = segments.from_slot(segments.slot_of(self.synced))
+        unsafe = [s for s in behind if s.base_offset < target or self.is_truncated]
         newest = max((segment.base_offset for segment in unsafe), default=-1)
         directories: tuple[str, ...] = ()
         if not self._is_directory_synced:
             directories = (directory, directory.rpartition("/")[0])
-        elif newest > self._newest_named:
+        elif newest > self._newest_named or self.is_truncated:
             directories = (directory,)
         paths = tuple(segment.log_path for segment in unsafe)
         return FlushJob(target, self._generation, paths, directories, newest_segment=newest)
@@ -113,6 +120,7 @@ class Durability:
         if job.directories:
             self._is_directory_synced = True
         if job.generation == self._generation:
+            self.is_truncated = False
             self.synced = max(self.synced, job.up_to)
             self._newest_named = max(self._newest_named, job.newest_segment)
 
@@ -126,6 +134,7 @@ class Durability:
     def on_truncated(self, offset: int) -> bool:
         """Record that the log was truncated to `offset`; returns whether that lowered the recovery point."""
         self._generation += 1
+        self.is_truncated = True
         is_lower = offset < self.recovery_point
         self.recovery_point = min(self.recovery_point, offset)
         self.synced = min(self.synced, offset)

@@ -80,10 +80,37 @@ class _Index:
         first, last = ends
         return self._entry.unpack(first), self._entry.unpack(last)
 
+    def load_hints(self) -> None:
+        """Read the entries of a file that another process may write, or that may be missing. Raises OSError.
+
+        A part of an entry at the end and preallocated zeros are left out. The entries are not checked: they are only
+        hints, and lack what the other process has not written yet.
+        """
+        size = self._entry.size
+        try:
+            content = self._disk.read(self.path)
+        except FileNotFoundError:
+            content = b""
+        zeros = bytes(size)
+        slots = range(len(content) // size)
+        self.count = bisect_left(slots, True, key=lambda slot: content[slot * size : (slot + 1) * size] == zeros)
+        self._entries = bytearray(content[: self.count * size])
+        self._stored_bytes = len(self._entries)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the entries can be looked up without reading the file."""
+        return self._entries is not None
+
+    def take(self, content: bytes) -> None:
+        """Keep the entries that were read from the file."""
+        self._entries = bytearray(content[: self.size])
+
     def _load_entries(self) -> bytearray:
         """All entries, read from the file if they are not in memory."""
         if self._entries is None:
-            self._entries = bytearray(self._disk.read(self.path)[: self.size])
+            self.take(self._disk.read(self.path))
+            assert self._entries is not None
         return self._entries
 
     def release(self) -> None:
@@ -227,6 +254,11 @@ class TimeIndex(_Index):
                 f"its first (timestamp {first[0]}, offset {self.base_offset + first[1]})"
             )
 
+    def load_hints(self) -> None:
+        """Read the entries of a file that another process may write, or that may be missing. Raises OSError."""
+        super().load_hints()
+        self.last = self._entry_at(self.count - 1) if self.count else self._no_entry()
+
     def _no_entry(self) -> TimestampOffset:
         """The entry that stands for an empty index: (-1, base offset)."""
         return TimestampOffset(-1, self.base_offset)
@@ -243,13 +275,20 @@ class TimeIndex(_Index):
             self.count += 1
             self.last = TimestampOffset(timestamp, offset)
 
-    def floor(self, timestamp: int) -> TimestampOffset:
-        """The last entry with a timestamp of at most `timestamp`; (-1, base offset) where there is none."""
-        slot = bisect_right(range(self.count), timestamp, key=self._timestamp_at) - 1
-        if slot < 0:
-            return self._no_entry()
-        found, relative = _TIME_ENTRY.unpack_from(self._load_entries(), slot * _TIME_ENTRY.size)
-        return TimestampOffset(found, self.base_offset + relative)
+    def last_before(self, timestamp: int) -> TimestampOffset | None:
+        """The last entry with a timestamp below `timestamp`; None where there is none."""
+        slot = bisect_left(range(self.count), timestamp, key=self._timestamp_at)
+        return self._entry_at(slot - 1) if slot else None
+
+    def _entry_at(self, slot: int) -> TimestampOffset:
+        """The entry in this slot."""
+        timestamp, relative = _TIME_ENTRY.unpack_from(self._load_entries(), slot * _TIME_ENTRY.size)
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def ceiling(self, timestamp: int) -> TimestampOffset | None:
+        """The first entry with a timestamp of at least `timestamp`; None where there is none."""
+        slot = bisect_left(range(self.count), timestamp, key=self._timestamp_at)
+        return None if slot == self.count else self._entry_at(slot)
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries at or above `offset`."""

@@ -71,7 +71,7 @@ def _check_header_and_crc(buffer: Buffer, rules: AppendRules, origin: Origin) ->
         header = _only_batch(buffer)
         _check_before_crc(header, rules, origin)
         if not crc_is_valid(buffer, header):
-            raise CorruptRecords(f"batch of {header.size} bytes: its CRC does not match its bytes")
+            raise CorruptRecords(f"the CRC of the produced batch of {header.size} bytes does not match its bytes")
     except CorruptRecords as error:
         raise AppendRefused(
             ErrorCode.CORRUPT_MESSAGE, f"the batch is corrupt: {error}. Send the batch again."
@@ -80,7 +80,7 @@ def _check_header_and_crc(buffer: Buffer, rules: AppendRules, origin: Origin) ->
     try:
         check_plausible(buffer, header)
     except CorruptRecords as error:  # the CRC is right: sending it again does not help
-        raise AppendRefused(ErrorCode.INVALID_RECORD, f"{error}. {WRONG_CLIENT}") from error
+        raise AppendRefused(ErrorCode.INVALID_RECORD, f"the batch is malformed: {error}. {WRONG_CLIENT}") from error
     return CheckedBatch(header, buffer)
 
 

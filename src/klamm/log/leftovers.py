@@ -68,7 +68,7 @@ def _remove_replaced(disk: Disk, directory: str, swap: str, names: Sequence[str]
     file = disk.open_read(f"{directory}/{swap}")
     try:
         last = first
-        for found in scan_headers(file, 0, file.size()):
+        for found in scan_headers(file.pread, 0, file.size()):
             last = found.header.last_offset
     finally:
         file.close()

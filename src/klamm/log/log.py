@@ -7,31 +7,27 @@ from uuid import UUID
 from klamm.config.topic_config import TopicConfig
 from klamm.log.append_rules import AppendRules
 from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring
-from klamm.log.file_slice import FileSlice
 from klamm.log.follower_append import Run, appendable_runs
 from klamm.log.leader_append import CheckedBatch, check_batch, preparation_for, prepared_batch, with_assigned_offsets
 from klamm.log.leftovers import rename_cleaned_to_swap
 from klamm.log.loader import CheckpointedState, LoadedLog, Loader
-from klamm.log.local_log import ReadResult
-from klamm.log.log_storage import LogStorage, Owner, no_listener
-from klamm.log.lookup import FoundOffset, first_at_or_after, offset_count_before, with_largest_timestamp
+from klamm.log.log_reads import ReadableLog
+from klamm.log.log_storage import Owner, no_listener
 from klamm.log.names import PARTITION_METADATA
 from klamm.log.open_files import OpenFiles
 from klamm.log.partition_metadata import read_topic_id, write_topic_id
 from klamm.log.preparation import Preparation, Refusal
 from klamm.log.producers import BatchMark, Origin
 from klamm.log.retention import RetentionLimits, SegmentFacts, expired_segment_count
-from klamm.log.transactions import AbortedTransaction
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import Buffer, Disk
 from klamm.runtime.world import World
-from klamm.wire.records import CorruptRecords, EndMarker, end_marker_of
+from klamm.wire.records import EndMarker, end_marker_of
 from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 _MAX_OPEN_WHILE_LOADING = 4
 _RESTORING_MESSAGE = "the log was truncated, and the state of its producers is being read again. Retry."
-_READ_AT_ONCE_BYTES = 16 * 1024
 
 
 class AppendInfo(NamedTuple):
@@ -49,8 +45,8 @@ class AppendInfo(NamedTuple):
     is_duplicate: bool = False
 
 
-class Log(LogStorage):
-    """Appends, reads, the high watermark, truncation and retention of one log."""
+class Log(ReadableLog):
+    """Appends, the high watermark, truncation and retention of one log; `ReadableLog` has its reads."""
 
     __slots__ = ("_high_watermark", "_rules", "on_start_moved")
 
@@ -228,111 +224,6 @@ class Log(LogStorage):
                 with self._translating_io_errors():
                     self._producer_state.on_batch_written(header, buffer, local.segments.active)
         self.producers.end_offset = last.next_offset
-
-    # -- read ----------------------------------------------------------------------------------------------------------
-
-    def read(
-        self, offset: int, max_bytes: int, upper_bound_offset: int | None = None, min_one_message: bool = True
-    ) -> ReadResult:
-        """Read batches from the one that contains `offset` on, below the bound (None: the log end).
-
-        Raises OffsetOutOfRange, StorageFailed, CorruptRecords.
-        """
-        bound = self._checked_bound(offset, upper_bound_offset)
-        with self._translating_io_errors():
-            return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
-
-    def slice(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one_message: bool) -> ReadResult:
-        """Read like `read`, but return a slice of the file, whose bytes can be read later, even after a deletion.
-
-        Where readers keep too many files open already, few bytes are read at once. Raises what `read` raises.
-        """
-        bound = self._checked_bound(offset, upper_bound_offset)
-        with self._translating_io_errors():
-            found = self._local.locate(offset, max_bytes, bound, min_one=min_one_message)
-            segment = found.segment
-            shared = segment.lend_file() if found.size else None
-            if shared is None:
-                return self._local.read(offset, min(max_bytes, _READ_AT_ONCE_BYTES), bound, min_one=min_one_message)
-            records = FileSlice(
-                self._world.disk,
-                segment.log_path,
-                shared,
-                found.position,
-                found.size,
-                self._report_failure,
-                is_closed=segment is not self.segments.active,
-            )
-            return ReadResult(records, segment.base_offset, found.position)
-
-    def _checked_bound(self, offset: int, upper_bound_offset: int | None) -> int:
-        """The offset at which a read ends. Raises OffsetOutOfRange if `offset` lies outside the log."""
-        self._check_usable()
-        end = self._local.end_offset
-        if offset > end or offset < self._log_start:
-            raise OffsetOutOfRange(self.partition, offset, self._log_start, end)
-        return end if upper_bound_offset is None or upper_bound_offset > end else upper_bound_offset
-
-    def aborted_in(self, result: ReadResult, offset: int, bound: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that overlap the records read from `offset` on, below `bound`.
-
-        Raises StorageFailed, CorruptRecords.
-        """
-        segments = self.segments
-        slot = segments.slot_of(result.segment_base)
-        following = segments.at(slot + 1)
-        end = segments.from_slot(slot)[0].offset_bound(result.position + len(result.records))
-        if end is None:
-            end = self.end_offset if following is None else following.base_offset
-        return self.aborted_transactions(offset, min(end, bound))
-
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that overlap offsets from `start_offset` to before `end_offset`.
-
-        Raises StorageFailed, CorruptRecords.
-        """
-        aborted: list[AbortedTransaction] = []
-        with self._translating_io_errors():
-            for segment in self.segments.from_slot(self.segments.slot_of(start_offset)):
-                try:
-                    if segment.transaction_index.collect(start_offset, end_offset, aborted):
-                        break
-                except CorruptFile as error:
-                    raise CorruptRecords(
-                        f"the index of aborted transactions is damaged: {error}. The next start of the node "
-                        "builds it again."
-                    ) from error
-        return aborted
-
-    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
-        """The first record of at least this timestamp, None without one. Raises StorageFailed, CorruptRecords."""
-        self._check_usable()
-        with self._translating_io_errors():
-            return first_at_or_after(self.segments, timestamp, self._log_start)
-
-    def segment_offsets_before(self, timestamp: int, most: int) -> list[int]:
-        """Base offsets of segments written up to the timestamp, and the log end, newest first; for old ListOffsets.
-
-        A timestamp of -1 means all, -2 the first one. Source: UnifiedLog.legacyFetchOffsetsBefore. Raises
-        StorageFailed.
-        """
-        self._check_usable()
-        offsets = [max(segment.base_offset, self._log_start) for segment in self.segments]
-        with self._translating_io_errors():
-            times = [segment.modified_ms() for segment in self.segments]
-        if self.segments.active.size:
-            offsets.append(self.end_offset)
-            times.append(self._world.clock.now_ms())
-        count = {-1: len(offsets), -2: 1}.get(timestamp)
-        if count is None:
-            count = offset_count_before(times, timestamp)
-        return offsets[max(0, count - most) : count][::-1] if most > 0 else []
-
-    def max_timestamp(self) -> FoundOffset | None:
-        """The first record with the largest timestamp. Raises StorageFailed, CorruptRecords."""
-        self._check_usable()
-        with self._translating_io_errors():
-            return with_largest_timestamp(self.segments, self._log_start)
 
     # -- how far it is replicated --------------------------------------------------------------------------------------
 

@@ -289,18 +289,23 @@ class LogStorage:
         """The offset up to which records count as replicated here: its end, or how far it is synced."""
         return self._durability.synced if self.syncs_before_ack else self.end_offset
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether all of the log counts as replicated here, and a power loss undoes no truncation."""
+        return self.durable_end >= self.end_offset and not self._durability.is_truncated
+
     def sync_soon(self) -> None:
-        """Sync what is not on the device, where `klamm.sync.before.ack` asks for it, in a thread.
+        """Sync what is not on the device, in a thread: a truncation, and what `klamm.sync.before.ack` asks for.
 
         What is appended while a sync is under way shares the next one (group commit).
         """
-        is_needed = self.durable_end < self.end_offset and not self._failed
+        is_needed = not self.is_durable and not self._failed
         if is_needed and (self._syncing is None or self._syncing.done()):
             self._syncing = asyncio.ensure_future(self._sync_all())
 
     async def _sync_all(self) -> None:
         """Sync until everything is on the device; an I/O error is reported and fails the log."""
-        while self.durable_end < self.end_offset and not self._failed:
+        while not self.is_durable and not self._failed:
             try:
                 with self._translating_io_errors():
                     job = self._durability.sync_job(self.segments, self.directory, self.end_offset)
@@ -312,9 +317,12 @@ class LogStorage:
             self.on_synced()
 
     async def wait_until_durable(self) -> None:
-        """Wait until all that is in the log now may count as replicated here. Raises StorageFailed."""
+        """Wait until all that is in the log now may count as replicated here, and truncations are on the device.
+
+        Raises StorageFailed.
+        """
         end = self.end_offset
-        while self.durable_end < min(end, self.end_offset):
+        while self._durability.is_truncated or self.durable_end < min(end, self.end_offset):
             self._check_usable()
             self.sync_soon()
             assert self._syncing is not None
@@ -395,7 +403,8 @@ class LogStorage:
         except OSError as error:
             if not self.has_failed:
                 logger.warning(
-                    f"cannot remove the files of a {work}; the next start of the node removes them",
+                    "cannot remove files that a compaction or repair left; the next start of the node removes them",
+                    work=work,
                     directory=self.directory,
                     reason=str(error),
                 )

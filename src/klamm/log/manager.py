@@ -124,9 +124,9 @@ class LogManager:
         """Return the path of the log directory that holds the partition; None where the partition has no log here."""
         return self._registry.directory_of(partition)
 
-    def default_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+    def topic_config(self, topic: str, overrides: Mapping[str, str] | None = None) -> TopicConfig:
         """The config of a topic with these overrides. Raises InvalidConfig."""
-        return TopicConfig.parse(overrides or {}, self._defaults)
+        return TopicConfig.parse(overrides or {}, self._defaults, topic)
 
     # -- make and delete -----------------------------------------------------------------------------------------------
 

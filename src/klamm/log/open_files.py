@@ -3,9 +3,12 @@
 import errno
 import sys
 from collections import OrderedDict
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from typing import Final
 from weakref import WeakValueDictionary
 
+from klamm.log.errors import ColdRead, NotCached
 from klamm.runtime.disk import Disk, File
 
 DEFAULT_MAX_OPEN_FILES = 4_000
@@ -36,7 +39,7 @@ class OpenFiles:
     lent stay open beside the others until their last reader lets go, at most as many again.
     """
 
-    __slots__ = ("_files", "_lent", "_most", "disk")
+    __slots__ = ("_files", "_lent", "_most", "_read_before", "disk")
 
     def __init__(self, disk: Disk, most: int = DEFAULT_MAX_OPEN_FILES) -> None:
         self.disk = disk
@@ -44,10 +47,47 @@ class OpenFiles:
         self._files: OrderedDict[str, SharedFile] = OrderedDict()
         self._lent: WeakValueDictionary[str, SharedFile] = WeakValueDictionary()
         """By path, what readers took hold of; also what is no longer among `_files`."""
+        self._read_before: Container[ColdRead] | None = None
+        """While set, all other reads use the page cache only."""
 
     def get(self, path: str) -> File:
         """The open file at `path`, which must exist; valid until the next call. Raises OSError."""
         return self._get(path).file
+
+    @contextmanager
+    def avoiding_device(self, read_before: Container[ColdRead] = ()) -> Iterator[None]:
+        """Within the block, `pread` and `read` raise NotCached instead of waiting for the device.
+
+        `read_before`: what a thread has read meanwhile; it is read again without another look.
+        """
+        self._read_before = read_before
+        try:
+            yield
+        finally:
+            self._read_before = None
+
+    def pread(self, path: str, count: int, position: int) -> bytes:
+        """Read up to `count` bytes of the file. Raises OSError, NotCached."""
+        return self._pread(path, self.get(path), count, position)
+
+    def read(self, path: str) -> bytes:
+        """Read a whole file, which is not kept open. Raises OSError, NotCached."""
+        if self._read_before is None:
+            return self.disk.read(path)
+        file = self.disk.open_read(path)
+        try:
+            return self._pread(path, file, file.size(), 0)
+        finally:
+            file.close()
+
+    def _pread(self, path: str, file: File, count: int, position: int) -> bytes:
+        """Read from an open file. Raises OSError, NotCached."""
+        if self._read_before is None or ColdRead(path, position, count) in self._read_before:
+            return file.pread(count, position)
+        content = file.pread_cached(count, position)
+        if content is None or (len(content) < count and position + len(content) < file.size()):
+            raise NotCached(ColdRead(path, position, count))
+        return bytes(content)
 
     def lend(self, path: str) -> SharedFile | None:
         """Return the open file for a reader to keep; None where readers keep too many files already. Raises OSError."""

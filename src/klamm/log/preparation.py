@@ -74,7 +74,7 @@ def _check_and_recompress(preparation: Preparation) -> bytes:
         facts = check_records(rules, now_ms, header.record_count, walked)
     except (BadCompression, MalformedRecord) as error:
         raise AppendRefused(
-            ErrorCode.INVALID_RECORD, f"batch of {header.size} bytes: {error}. {WRONG_CLIENT}"
+            ErrorCode.INVALID_RECORD, f"the batch of {header.size} bytes is malformed: {error}. {WRONG_CLIENT}"
         ) from error
     target = header.codec if rules.codec is None else rules.codec
     payload: Buffer = content
@@ -100,7 +100,9 @@ def _decompressed_pieces(header: BatchHeader, content: memoryview) -> Iterator[b
     for piece in decompress_pieces(header.codec, content):
         size += len(piece)
         if size > MAX_DECOMPRESSED_BYTES:
-            raise BadCompression(f"the records have more than {MAX_DECOMPRESSED_BYTES} bytes when decompressed")
+            raise BadCompression(
+                f"the records of the batch have more than {MAX_DECOMPRESSED_BYTES} bytes when decompressed"
+            )
         yield piece
 
 

@@ -197,6 +197,9 @@ class LogRegistry:
         self._on_directory_failed(DirectoryFailure(directory.path, reason, tuple(log.partition for log in lost)))
 
     def failure(self, home: LogDirectory, what: str, error: OSError) -> StorageFailed:
-        """Take a directory offline after an I/O error; the error for the caller."""
+        """Take a directory offline after an I/O error; return the error for the caller.
+
+        `what` says what failed, for example "cannot move orders-0".
+        """
         self.take_offline(home, str(error))
         return StorageFailed(f"{what} in {home.path}: {error}. {REPAIR}")

@@ -1,6 +1,6 @@
 """Iterates over the batches of a segment file. Source: FileLogInputStream.java."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from klamm.runtime.disk import File
@@ -10,6 +10,7 @@ from klamm.wire.records.batch import (
     BatchHeader,
     CorruptRecords,
     crc_is_valid,
+    crc_mismatch,
     entry_size,
     header_at,
 )
@@ -26,10 +27,12 @@ class ScannedBatch(NamedTuple):
     buffer: bytes
 
 
-def scan_headers(file: File, start: int, end: int, chunk_bytes: int = HEADER_CHUNK_BYTES) -> Iterator[ScannedBatch]:
+def scan_headers(
+    read: Callable[[int, int], bytes], start: int, end: int, chunk_bytes: int = HEADER_CHUNK_BYTES
+) -> Iterator[ScannedBatch]:
     """Each batch that lies completely in [start, end); `buffer` has its header only.
 
-    Raises CorruptRecords.
+    `read(count, position)` reads from the file. Raises CorruptRecords.
     """
     position = start
     chunk, chunk_start = b"", start
@@ -37,7 +40,7 @@ def scan_headers(file: File, start: int, end: int, chunk_bytes: int = HEADER_CHU
         while position + PREFIX_BYTES <= end:
             within = position - chunk_start
             if within + HEADER_BYTES > len(chunk):
-                chunk, chunk_start, within = file.pread(min(chunk_bytes, end - position), position), position, 0
+                chunk, chunk_start, within = read(min(chunk_bytes, end - position), position), position, 0
                 if len(chunk) < PREFIX_BYTES:
                     return
             size = entry_size(chunk, within)
@@ -76,7 +79,7 @@ def scan_batches(file: File, start: int, end: int, *, check: bool) -> Iterator[S
                     break
             header = header_at(chunk, within)
             if check and not crc_is_valid(chunk, header):
-                raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+                raise crc_mismatch(header)
             yield ScannedBatch(position, header, chunk)
             position += size
     except CorruptRecords as error:

@@ -136,10 +136,16 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int | None:
-        """The max timestamp of the first batch, from which the segment's age is counted; None while it is empty."""
+        """The max timestamp of the first batch, from which the segment's age is counted; None while it is empty.
+
+        -1 where that batch is damaged, which must not stop appends: the age then counts from the creation.
+        """
         if self._first_timestamp is None and self.size:
-            found = next(self.headers(0), None)
-            self._first_timestamp = found.header.max_timestamp if found else None
+            try:
+                found = next(self.headers(0), None)
+                self._first_timestamp = found.header.max_timestamp if found else None
+            except CorruptRecords:
+                self._first_timestamp = NO_TIMESTAMP
         return self._first_timestamp
 
     def fits(self, last_offset: int) -> bool:
@@ -189,6 +195,7 @@ class Segment:
         An entry is used only where the batch that it points to begins at or before the entry's offset: a damaged index
         must not skip records.
         """
+        self._load(self.offset_index)
         for entry in islice(self.offset_index.entries_down_from(offset), _MAX_ENTRIES_TRIED):
             if entry.offset > offset:
                 continue  # the entries do not rise: one of them is damaged
@@ -201,11 +208,27 @@ class Segment:
                 return chain((first,), batches)
         return self.headers(0)
 
+    def headers_at_timestamp(self, timestamp: int) -> Iterator[ScannedBatch]:
+        """The batches from shortly before the first one whose maximum timestamp is at least this.
+
+        The time index got its first entry of at least this timestamp with an entry of the offset index. All batches up
+        to the offset index's entry before that are older. Raises CorruptRecords.
+        """
+        self._load(self.time_index)
+        newer = self.time_index.ceiling(timestamp)
+        return self.headers_from(self.offset_index.last_offset if newer is None else newer.offset - 1)
+
     def offset_bound(self, position: int) -> int | None:
         """The base offset of a batch shortly after `position`; None where no index entry leads to one."""
+        self._load(self.offset_index)
         entry = self.offset_index.first_at_position(position)
         batch = None if entry is None else next(self.headers(entry.position), None)
         return None if batch is None else batch.header.base_offset
+
+    def _load(self, index: OffsetIndex | TimeIndex) -> None:
+        """Read the index into memory if it is not there. Raises OSError, NotCached."""
+        if not index.is_in_memory:
+            index.take(self._files.read(index.path))
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
         """Yield the headers of the batches from this file position on.
@@ -214,19 +237,19 @@ class Segment:
         """
         end = position
         try:
-            for found in scan_headers(self._files.get(self.log_path), position, self.size):
+            for found in scan_headers(self.pread, position, self.size):
                 end = found.position + found.header.size
                 yield found
         except CorruptRecords as error:
-            raise CorruptRecords(f"{self.log_path}, {error}") from error
+            raise CorruptRecords(f"{self.log_path}: {error}") from error
         if end < self.size:
             raise CorruptRecords(
-                f"{self.log_path}, byte {end}: the last {self.size - end} bytes of the segment are not a complete batch"
+                f"{self.log_path}: the last {self.size - end} bytes, from byte {end} on, are not a complete batch"
             )
 
     def pread(self, count: int, position: int) -> bytes:
-        """Read up to `count` bytes of the `.log` file from this position."""
-        return self._files.get(self.log_path).pread(count, position)
+        """Read up to `count` bytes of the `.log` file from this position. Raises OSError, NotCached."""
+        return self._files.pread(self.log_path, count, position)
 
     def lend_file(self) -> SharedFile | None:
         """Return the open file for a reader to keep; None where readers keep too many. Raises OSError."""
@@ -250,9 +273,12 @@ class Segment:
         return self._files.disk.modified_ms(self.log_path)
 
     def restore_largest_timestamp(self) -> None:
-        """Restore the largest timestamp after a truncation, from the time index and the batches after it."""
+        """Restore the largest timestamp after a truncation, from the time index and the batches that it lacks.
+
+        Only batches after the last entry of the offset index are read: the time index covers those before it.
+        """
         self.largest = self.time_index.last
-        for found in self.headers_from(self.largest.offset) if self.time_index.count else self.headers(0):
+        for found in self.headers_from(self.offset_index.last_offset):
             if found.header.max_timestamp > self.largest.timestamp:
                 self.largest = TimestampOffset(found.header.max_timestamp, found.header.last_offset)
 
@@ -296,13 +322,13 @@ class Segment:
                 f"an index of {self.log_path} has offset {last} in its last entry, but the segment ends before "
                 f"{next_offset}"
             )
-        if self.time_index.count and self._max_timestamp_at(self.largest.offset) != self.largest.timestamp:
+        if self.time_index.count and self.max_timestamp_at(self.largest.offset) != self.largest.timestamp:
             raise CorruptFile(
                 f"{self.time_index.path}: its last entry has timestamp {self.largest.timestamp} for offset "
                 f"{self.largest.offset}, but the batch there has another timestamp"
             )
 
-    def _max_timestamp_at(self, offset: int) -> int | None:
+    def max_timestamp_at(self, offset: int) -> int | None:
         """The maximum timestamp of the batch that contains this offset."""
         spot = self.find(offset)
         batch = None if spot is None else next(self.headers(spot.position), None)

@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from klamm.config.config_types import InvalidConfig
-from klamm.config.topic_config import TopicConfig, correct_topic_config
+from klamm.config.topic_config import TopicConfig, correct_topic_config, has_own_defaults
 from klamm.log.directory import LogDirectory, UnreadableLog
 from klamm.log.errors import BadLogDirectory, CorruptFile
 from klamm.log.future_logs import FutureLogs
@@ -36,14 +36,14 @@ class LoadedConfigs:
     def of(self, topic: str) -> TopicConfig:
         """The config of this topic."""
         own = self._overrides.get(topic)
-        if not own:
+        if not own and not has_own_defaults(topic):
             return self.default
         if topic not in self._parsed:
             try:
-                self._parsed[topic] = TopicConfig.parse(own, self._defaults)
+                self._parsed[topic] = TopicConfig.parse(own, self._defaults, topic)
             except InvalidConfig as error:
                 self.problems[topic] = str(error)
-                self._parsed[topic] = self.default
+                self._parsed[topic] = TopicConfig.parse({}, self._defaults, topic)
         return self._parsed[topic]
 
 

@@ -72,8 +72,8 @@ class TransactionIndex:
         for version, _producer_id, first, last, stable in _ENTRY.iter_unpack(content):
             if version != _VERSION or not (0 <= first < last and before <= last and 0 <= stable <= last + 1):
                 raise CorruptFile(
-                    f"{self.path}: an entry is not valid: version {version}, first offset {first}, last offset "
-                    f"{last}, last stable offset {stable}"
+                    f"{self.path} has an entry that is not valid: version {version}, first offset {first}, last "
+                    f"offset {last}, last stable offset {stable}"
                 )
             before = last + 1
 

@@ -112,7 +112,7 @@ def _checked_headers(content: bytes, rules: AppendRules) -> list[BatchHeader]:
         for number, header in enumerate(headers):
             check_size(header.size, rules)
             if not crc_is_valid(content, header):
-                raise CorruptRecords(f"message {number}: its CRC does not match its bytes")
+                raise CorruptRecords(f"the CRC of message {number} of the request does not match its bytes")
     except CorruptRecords as error:
         raise AppendRefused(
             ErrorCode.CORRUPT_MESSAGE, f"the messages are corrupt: {error}. Send the messages again."
@@ -148,10 +148,12 @@ def _check_messages(wrapper: BatchHeader, messages: Iterator[Message]) -> tuple[
         if not message.has_valid_crc:
             raise AppendRefused(
                 ErrorCode.CORRUPT_MESSAGE,
-                "a message within a compressed message does not match its CRC. Send the messages again.",
+                f"message {count - 1} within a compressed message does not match its CRC. Send the messages again.",
             )
         if message.magic != wrapper.magic:
-            raise CorruptRecords("a compressed message contains a message of another format than its own")
+            raise CorruptRecords(
+                f"a compressed message of format {wrapper.magic} contains a message of format {message.magic}"
+            )
         if message.codec is not Codec.NONE and len(nested) < MAX_RECORD_ERRORS:
             nested.append(count - 1)
     if nested:

@@ -25,7 +25,7 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
             raise ValueError(f"{part!r} is not HOST:PORT, for example 127.0.0.1:9092")
         found.append(Address(host.strip("[]"), int(port)))
     if not found:
-        raise ValueError("the list has no broker; give HOST:PORT[,HOST:PORT], for example 127.0.0.1:9092")
+        raise ValueError(f"{text!r} names no broker; give HOST:PORT[,HOST:PORT], for example 127.0.0.1:9092")
     return tuple(dict.fromkeys(found))
 
 

@@ -51,7 +51,7 @@ class ReceiveBuffer:
         self._filled = 0
 
     def close(self) -> None:
-        """Free the memory of the buffer and stop using `take`."""
+        """Free the memory of the buffer; nothing can be received any more."""
         self._take = _take_nothing
         self._big = None
         self._small = bytearray()

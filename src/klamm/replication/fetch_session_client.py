@@ -55,6 +55,7 @@ class FetchSessionClient:
         self._sent: dict[TopicPartition, FetchPosition] = {}
         self._changed: dict[TopicPartition, FetchPosition] = {}
         self._forgotten: dict[TopicPartition, uuid.UUID] = {}
+        """What the leader's session contains by these topic ids, and is not fetched, or by another id."""
         self._without_id: set[TopicPartition] = set()
         self._names: dict[uuid.UUID, str] = {}
 
@@ -72,7 +73,6 @@ class FetchSessionClient:
 
     def set_position(self, topic_partition: TopicPartition, position: FetchPosition) -> None:
         """Fetch the partition from this position in the next request; adds it to the session if needed."""
-        self._forgotten.pop(topic_partition, None)
         self._changed[topic_partition] = position
         if position.topic_id == ZERO_ID:
             self._without_id.add(topic_partition)
@@ -94,11 +94,9 @@ class FetchSessionClient:
         if by_id != self._by_id:
             self._by_id = by_id
             self._epoch = INITIAL_EPOCH
-        recreated = {
-            tp: sent.topic_id
-            for tp, position in self._changed.items()
-            if (sent := self._sent.get(tp)) is not None and sent.topic_id != position.topic_id
-        }
+        for tp, position in self._changed.items():
+            if (sent := self._sent.get(tp)) is not None and sent.topic_id != position.topic_id:
+                self._forgotten[tp] = sent.topic_id
         self._sent.update(self._changed)
         is_full = self._epoch == INITIAL_EPOCH
         named = self._sent if is_full else self._changed
@@ -111,11 +109,22 @@ class FetchSessionClient:
             session_id=self._session_id,
             session_epoch=self._epoch,
             topics=_group_by_topic(named.items(), settings.partition_max_bytes),
-            forgotten_topics_data=[] if is_full else _group_forgotten({**self._forgotten, **recreated}),
+            forgotten_topics_data=[] if is_full else _group_forgotten(self._no_longer_fetched(by_id)),
         )
         self._changed = {}
         self._forgotten = {}
         return BuiltRequest(request, NEWEST_VERSION if by_id else NEWEST_VERSION_BY_NAME)
+
+    def _no_longer_fetched(self, by_id: bool) -> dict[TopicPartition, uuid.UUID]:
+        """What the leader is to remove from its session: not what the request names again by the same id or name.
+
+        The leader removes it after it has added what the request names.
+        """
+        return {
+            tp: topic_id
+            for tp, topic_id in self._forgotten.items()
+            if (position := self._changed.get(tp)) is None or (by_id and position.topic_id != topic_id)
+        }
 
     def on_response(self, response: FetchResponse) -> bool:
         """Advance or restart the session; False where the response reports a session error and has no data."""

@@ -20,7 +20,7 @@ class WatchedPartition(Protocol):
         """From now on, mark this entry of a fetch session as changed whenever the partition changes."""
 
     def remove_watcher(self, watcher: "CachedPartition") -> None:
-        """Stop marking this entry of a fetch session."""
+        """Stop marking this entry of a fetch session as changed when the partition changes."""
 
 
 class CachedPartition:

@@ -139,8 +139,7 @@ class Fetcher:
         self._delayed.pop(topic_partition, None)
         self._followed[topic_partition] = self._behind[topic_partition] = followed
         own_log = partition.hosted_log
-        if own_log.durable_end < own_log.end_offset:
-            self._unsynced[topic_partition] = own_log  # this process may have found it in the page cache
+        self._sync_if_needed(topic_partition, own_log)  # this process may have found it in the page cache
         self._session.set_position(topic_partition, followed.position())
         self._partition_added.set()
 
@@ -324,10 +323,16 @@ class Fetcher:
             if self._is_current(topic_partition, followed):
                 await self._reset_offset(topic_partition, followed)
 
-    async def _sync_before_next_fetch(self) -> None:
-        """Sync the logs for which `klamm.sync.before.ack` or `flush.messages` requires it, several at a time.
+    def _sync_if_needed(self, topic_partition: TopicPartition, own_log: Log) -> None:
+        """Sync the log before the next fetch, if a part of it is not on the device and has to be."""
+        if not own_log.is_durable:
+            self._unsynced[topic_partition] = own_log
 
-        The next fetch offset then covers only records that are on the device.
+    async def _sync_before_next_fetch(self) -> None:
+        """Sync the logs that were truncated, or whose config requires it, several at a time.
+
+        The next fetch offset then covers only records that are on the device, and what is appended there cannot end
+        up behind records that were removed.
         """
         unsynced, self._unsynced = self._unsynced, {}
         for own_log in unsynced.values():
@@ -421,6 +426,7 @@ class Fetcher:
                 truncated_to=offset,
             )
             partition.truncate_to(offset)
+            self._sync_if_needed(topic_partition, own_log)
             followed.failures = 0
             followed.continue_from(own_log.end_offset)  # below `offset` where that lay inside a batch
             self._session.set_position(topic_partition, followed.position())
@@ -452,12 +458,14 @@ class Fetcher:
                 was=followed.fetch_offset,
                 now=offset,
             )
+            self._sync_if_needed(topic_partition, partition.hosted_log)
             followed.continue_from(offset)
             self._session.set_position(topic_partition, followed.position())
             if was_refused_inside:
                 self._delay(topic_partition)  # the leader refuses an offset of its own log, and may do so again
         except PartitionRefused as refusal:
-            self._on_partition_error(topic_partition, followed, refusal.code, epoch)
+            if self._is_current(topic_partition, followed):  # else it refuses an earlier leader epoch
+                self._on_partition_error(topic_partition, followed, refusal.code, epoch)
         except StorageFailed as error:
             self._mark_failed(topic_partition, error)
 
@@ -468,4 +476,4 @@ class Fetcher:
 
 def _must_be_synced(own_log: Log) -> bool:
     """Whether records must be synced before the leader may count them as replicated here."""
-    return own_log.durable_end < own_log.end_offset or own_log.needs_flush_before_ack
+    return not own_log.is_durable or own_log.needs_flush_before_ack

@@ -1,12 +1,12 @@
 """Serves Fetch requests on the leader: read, wait for changes, respond. Source: ReplicaManager.scala, DelayedFetch."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, NamedTuple
 
 import structlog
 
-from klamm.log.errors import REPLACE_REPLICA, SliceLost, StorageFailed
+from klamm.log.errors import REPLACE_REPLICA, ColdRead, NotCached, SliceLost, StorageFailed
 from klamm.log.file_slice import FileSlice, Records
 from klamm.log.repair.batch_reader import intact_bytes
 from klamm.model.errors import ErrorCode
@@ -18,7 +18,7 @@ from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchReq
 from klamm.replication.fetch_waiter import CachedPartition
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.partition import Partition
-from klamm.replication.partition_reads import read_partition
+from klamm.replication.partition_reads import ReadLimits, read_partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.quota import ReplicationQuota
 from klamm.runtime.workers import Workers
@@ -82,7 +82,7 @@ class FetchService:
         results: dict[CachedPartition, FetchData] = {}
         answered = False
         try:
-            outcome = self._read_changed(context, params, results, is_first=True)
+            outcome = await self._read_changed(context, params, results, is_first=True)
             if self._has_to_wait(params, context, outcome):
                 await self._wait_for_data(context, params, results, is_held=outcome.is_held)
             answer = context.answer(results)
@@ -121,7 +121,7 @@ class FetchService:
                 was_woken = await context.waiter.wait(pause)
                 if context.is_superseded():
                     return
-                outcome = self._read_changed(context, params, results, is_first=False)
+                outcome = await self._read_changed(context, params, results, is_first=False)
                 is_late = not was_woken and pause == until
                 if is_late or outcome.is_urgent or outcome.size >= params.min_bytes:
                     return
@@ -129,10 +129,13 @@ class FetchService:
         finally:
             self._waiting -= 1
 
-    def _read_changed(
+    async def _read_changed(
         self, context: FetchContext, params: FetchParams, results: dict[CachedPartition, FetchData], *, is_first: bool
     ) -> ReadOutcome:
-        """Read the changed partitions, in their order, within the request's size limit."""
+        """Read the changed partitions, in their order, within the request's size limit.
+
+        It waits only for what is not in the page cache; if a later request of the session arrives meanwhile, it ends.
+        """
         waiter = context.waiter
         left = params.max_bytes
         at_least_one = params.first_may_exceed
@@ -141,7 +144,14 @@ class FetchService:
         for cached in list(waiter.changed):
             del waiter.changed[cached]  # before reading: what moves from here on marks it again
             request = cached.request
-            data = self._read_partition(cached, params, left, at_least_one=at_least_one, is_first=is_first)
+            limits = ReadLimits(left, at_least_one, is_first)
+            try:
+                data = self._read_partition(cached, params, limits, ())
+            except NotCached as missing:
+                later = await self._read_cold_partition(context, cached, params, limits, missing)
+                if later is None:
+                    return ReadOutcome(size, True, is_held)
+                data = later
             results[cached] = data
             count = len(data.records)
             if count:
@@ -169,15 +179,43 @@ class FetchService:
         if size:
             quota.record(size)
 
+    async def _read_cold_partition(
+        self,
+        context: FetchContext,
+        cached: CachedPartition,
+        params: FetchParams,
+        limits: ReadLimits,
+        missing: NotCached,
+    ) -> FetchData | None:
+        """Read one partition again whenever a thread has read from the device what was missing.
+
+        None if a later request of the session arrives meanwhile.
+        """
+        read_before: dict[ColdRead, None] = {}
+        while True:
+            hosted = cached.hosted
+            own_log = hosted.log if isinstance(hosted, Partition) else None
+            try:
+                if own_log is not None:  # else its role has changed, which the next read finds
+                    await own_log.read_into_cache(missing.read)
+                    read_before[missing.read] = None
+                if context.is_superseded():
+                    return None
+                return self._read_partition(cached, params, limits, read_before)
+            except NotCached as next_one:
+                missing = next_one
+            except StorageFailed:
+                return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
+
     def _read_partition(
-        self, cached: CachedPartition, params: FetchParams, left: int, *, at_least_one: bool, is_first: bool
+        self, cached: CachedPartition, params: FetchParams, limits: ReadLimits, read_before: Container[ColdRead]
     ) -> FetchData:
-        """Read one partition; every failure becomes the error code of its result."""
+        """Read one partition; every failure becomes the error code of its result. Raises NotCached."""
         try:
             hosted = cached.hosted
             if not isinstance(hosted, Partition):  # it is None before the first read and after a change of roles
                 hosted = self._find_and_subscribe(cached)
-            return read_partition(hosted, cached, params, left, at_least_one=at_least_one, is_first=is_first)
+            return read_partition(hosted, cached, params, limits, read_before)
         except PartitionRefused as refusal:
             return FetchData(refusal.code)
         except StorageFailed:

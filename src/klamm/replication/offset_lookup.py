@@ -33,13 +33,13 @@ class FoundOffset(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
 
 
-def look_up_offset(
+async def look_up_offset(
     partition: Partition, timestamp: int, replica_id: BrokerId, isolation: Isolation, current_leader_epoch: int
 ) -> FoundOffset:
     """The offset for a timestamp, or for a special one such as earliest; consumers get none above their visible end.
 
     Raises PartitionRefused: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, and OFFSET_NOT_AVAILABLE
-    while a new leader's high watermark has not reached its epoch.
+    while a new leader's high watermark has not reached its epoch. Raises also what `Log.offset_for_timestamp` raises.
     """
     partition.check_leader_epoch(current_leader_epoch)
     own_log = partition.hosted_log if replica_id == DEBUGGING_CONSUMER else partition.leader_log
@@ -54,7 +54,8 @@ def look_up_offset(
         return FoundOffset(offset=start, leader_epoch=NO_LEADER_EPOCH if epoch is None else epoch)
     if timestamp == Timestamp.LATEST_TIERED:
         return FoundOffset()
-    found = own_log.max_timestamp() if timestamp == Timestamp.MAX else own_log.offset_for_timestamp(timestamp)
+    search = own_log.max_timestamp() if timestamp == Timestamp.MAX else own_log.offset_for_timestamp(timestamp)
+    found = await search
     if found is not None and found.offset < _visible_end(own_log, isolation, is_client):
         return FoundOffset(ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch)
     if is_client:

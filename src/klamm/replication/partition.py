@@ -353,7 +353,7 @@ class Partition:
         (self._followers if watcher.waiter.is_follower else self._consumers)[watcher] = None
 
     def remove_watcher(self, watcher: CachedPartition) -> None:
-        """Stop marking this entry of a fetch session."""
+        """Stop marking this entry of a fetch session as changed when the partition changes."""
         if watcher in self._followers:
             if self.log is not None:
                 self._record_implicit_fetch(watcher, self.log.end_offset)

@@ -1,8 +1,10 @@
 """What Fetch and OffsetForLeaderEpoch read of one partition. Source: Partition.scala (fetchRecords, 3.9)."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 from klamm.log.epochs import EpochEnd
+from klamm.log.errors import ColdRead
 from klamm.log.file_slice import Records
 from klamm.log.log import Log
 from klamm.log.transactions import AbortedTransaction
@@ -16,18 +18,27 @@ from klamm.replication.ports import PartitionRefused
 from klamm.replication.replica import RemoteReplica
 
 
+class ReadLimits(NamedTuple):
+    """How much a fetch may read of a partition."""
+
+    max_bytes: int
+    at_least_one: bool
+    """One batch may exceed the limit."""
+    is_first: bool
+    """False when the same request reads the partition again after waiting."""
+
+
 def read_partition(
     partition: Partition,
     watcher: CachedPartition,
     params: FetchParams,
-    max_bytes: int,
-    *,
-    at_least_one: bool,
-    is_first: bool,
+    limits: ReadLimits,
+    read_before: Container[ColdRead],
 ) -> FetchData:
-    """Read one partition for a fetch; `is_first` is False when the same request reads it again after waiting.
+    """Read one partition for a fetch.
 
-    Raises PartitionRefused, StorageFailed. Offsets in the answer are those from before this fetch had an effect.
+    Raises PartitionRefused, StorageFailed, CorruptRecords, and NotCached where the device must be read, except for
+    `read_before`. Offsets in the answer are those from before this fetch had an effect.
     """
     request = watcher.request
     partition.check_leader_epoch(request.current_leader_epoch)
@@ -56,11 +67,12 @@ def read_partition(
     records: Records = b""
     aborted: Sequence[AbortedTransaction] | None = None
     is_held = replica is not None and offset < bound and _is_throttled(partition, replica)
-    if offset < bound and not is_held and (max_bytes > 0 or at_least_one):
-        result = own_log.slice(offset, min(max_bytes, request.max_bytes), bound, at_least_one)
-        records = result.records
-        aborted = own_log.aborted_in(result, offset, bound) if is_committed and records else None
-    if replica is not None and is_first:
+    if offset < bound and not is_held and (limits.max_bytes > 0 or limits.at_least_one):
+        with own_log.avoiding_device(read_before):
+            result = own_log.slice(offset, min(limits.max_bytes, request.max_bytes), bound, limits.at_least_one)
+            records = result.records
+            aborted = own_log.aborted_in(result, offset, bound) if is_committed and records else None
+    if replica is not None and limits.is_first:
         record_follower_fetch(partition, replica, offset, request.log_start_offset, end)
     settled = offset >= bound and (replica is None or replica.broker_id in partition.isr_state.isr)
     return FetchData(

@@ -124,7 +124,7 @@ class ReplicationQuota:
         return partitions is ALL or partition in partitions
 
     def record(self, size: int) -> None:
-        """Count `size` bytes of throttled partitions."""
+        """Add `size` bytes of throttled partitions to the measured rate."""
         self._rate.record(size, self._now_ms())
 
     def is_exceeded(self) -> bool:

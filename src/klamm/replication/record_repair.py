@@ -74,7 +74,7 @@ class RecordRepair:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def on_damage(self, damaged: Log) -> None:
-        """Have this log repaired soon."""
+        """Schedule the repair of the damaged records of this log."""
         if damaged.partition not in self._waiting:
             self._waiting[damaged.partition] = asyncio.get_running_loop().time()
             self._wakeup.set()
@@ -121,7 +121,10 @@ class RecordRepair:
         """Repair one segment with the records of the first replica that has them. Raises KlammError, OSError."""
         damaged = segment.damaged
         if damaged[-1].end_offset > own_log.high_watermark:
-            raise CannotMend("the damaged records are not below the high watermark yet")
+            raise CannotMend(
+                f"the damaged records of {partition.topic_partition} are not below the high watermark yet; they are "
+                "repaired once they are"
+            )
         problems = []
         for source in _sources(partition, self._broker_id):
             end_point = LeaderEndPoint(
@@ -198,19 +201,19 @@ async def fetch_range(end_point: LeaderEndPoint, partition: Partition, damage: D
             if header.base_offset < offset or header.last_offset >= damage.end_offset:
                 raise CannotMend(
                     f"the fetched batch has offsets {header.base_offset} to {header.last_offset}, but only "
-                    f"offsets within {offset} to {damage.end_offset - 1} were requested"
+                    f"offsets within {offset} to {damage.end_offset - 1} of {partition.topic_partition} were requested"
                 )
             if not crc_is_valid(content, header):
                 raise CannotMend(
-                    f"the batch fetched from the other replica at offset {header.base_offset} does not match its CRC "
-                    "either"
+                    f"the fetched batch of {partition.topic_partition} at offset {header.base_offset} does not match "
+                    "its CRC either"
                 )
             begin = header.position if begin is None else begin
             end, offset = header.position + header.size, header.next_offset
         if begin is not None:
             yield memoryview(content)[begin:end]
         elif offset < damage.end_offset:
-            raise CannotMend(f"the other replica has no records at offset {offset} below its high watermark")
+            raise _no_records(partition, offset)
 
 
 async def _fetch(end_point: LeaderEndPoint, partition: Partition, offset: int) -> Buffer:
@@ -234,19 +237,28 @@ async def _fetch(end_point: LeaderEndPoint, partition: Partition, offset: int) -
     response = await end_point.fetch(request, FETCH_VERSION)
     content = _records_of(response, topic_partition)
     if not content:
-        raise CannotMend(f"the other replica has no records at offset {offset} below its high watermark")
+        raise _no_records(partition, offset)
     return content
 
 
+def _no_records(partition: Partition, offset: int) -> CannotMend:
+    """Return the error for a replica that has no record at the offset of a damaged one."""
+    return CannotMend(
+        f"the replica has no records of {partition.topic_partition} at offset {offset} below its high watermark"
+    )
+
+
 def _records_of(response: FetchResponse, topic_partition: TopicPartition) -> Buffer:
-    """The partition's records in a Fetch response. Raises CannotMend."""
+    """Return the partition's records in a Fetch response. Raises CannotMend."""
     if response.error_code:
-        raise CannotMend(f"the other replica answered Fetch with {ErrorCode(response.error_code).name}")
+        raise CannotMend(f"the Fetch for {topic_partition} was answered with {ErrorCode(response.error_code).name}")
     for topic in response.responses:
         for answer in topic.partitions:
             if (topic.topic, answer.partition_index) == topic_partition:
                 if answer.error_code:
-                    raise CannotMend(f"the other replica answered Fetch with {ErrorCode(answer.error_code).name}")
+                    raise CannotMend(
+                        f"the Fetch for {topic_partition} was answered with {ErrorCode(answer.error_code).name}"
+                    )
                 records: Buffer = answer.records or b""
                 return records
-    raise CannotMend("the Fetch response of the other replica does not contain the partition")
+    raise CannotMend(f"the Fetch response does not contain {topic_partition}")

@@ -32,6 +32,7 @@ from klamm.replication.purgatory import Purgatory
 from klamm.replication.quota import ReplicationQuota, ReplicationQuotas
 from klamm.replication.record_deletion import DeletionResult, RecordDeletion
 from klamm.runtime.disk import Buffer
+from klamm.runtime.workers import WorkerFailed
 from klamm.runtime.world import World
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, StopReplicaRequest, StopReplicaResponse
 from klamm.wire.records import CorruptRecords
@@ -202,7 +203,7 @@ class ReplicaManager:
         """Serve a Fetch of a consumer or a follower, waiting up to `params.max_wait_ms` for `params.min_bytes`."""
         return await self._fetches.fetch(params, requested)
 
-    def look_up_offset(
+    async def look_up_offset(
         self,
         topic_partition: TopicPartition,
         timestamp: int,
@@ -217,7 +218,7 @@ class ReplicaManager:
         """
         try:
             partition = self._hosted.find(topic_partition)
-            return look_up_offset(partition, timestamp, replica_id, isolation, current_leader_epoch)
+            return await look_up_offset(partition, timestamp, replica_id, isolation, current_leader_epoch)
         except PartitionRefused as refusal:
             return FoundOffset(refusal.code)
         except StorageFailed:
@@ -230,6 +231,15 @@ class ReplicaManager:
                 action=REPLACE_REPLICA,
             )
             return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
+        except WorkerFailed as error:
+            log.error(
+                "worker process failed while searching for a timestamp: ListOffsets is answered with "
+                "UNKNOWN_SERVER_ERROR",
+                partition=str(topic_partition),
+                why=str(error),
+                action="Check the memory of this machine.",
+            )
+            return FoundOffset(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def check_crcs(self, *, is_on: bool) -> None:
         """Set whether records of closed segments are checked before they are sent (`klamm.fetch.check.crcs`)."""

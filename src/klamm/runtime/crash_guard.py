@@ -47,11 +47,11 @@ class Guard(Protocol):
         ...
 
     async def wait_for_end(self) -> None:
-        """Wait until the guard has ended."""
+        """Wait until the crash guard process has ended."""
         ...
 
     def kill(self) -> None:
-        """End the guard at once; it closes no session."""
+        """Kill the crash guard process; it then closes no ZooKeeper session."""
         ...
 
     async def close(self) -> None:
@@ -75,7 +75,7 @@ class NoGuards:
     """Starts no guards: for systems without guard processes."""
 
     async def start(self) -> Guard:
-        """Raise NoCrashGuard."""
+        """Raise NoCrashGuard: this system has no crash guards."""
         raise NoCrashGuard("a crash guard needs Linux 5.3 or newer")
 
 
@@ -116,11 +116,11 @@ class GuardProcess:
 
     @property
     def pid(self) -> int:
-        """The process id of the guard."""
+        """The process id of the crash guard."""
         return self._process.pid
 
     def watch(self, session: GuardedSession) -> None:
-        """Tell the guard about a session. Raises OSError."""
+        """Tell the crash guard to close this ZooKeeper session after a crash. Raises OSError."""
         servers = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in session.servers)
         self._tell(
             f"watch {session.session_id & (2**64 - 1):x} {session.password.hex()} {session.timeout_ms} {servers} "
@@ -129,7 +129,7 @@ class GuardProcess:
         self._watched.add(session.session_id)
 
     def forget(self, session_id: int) -> None:
-        """Tell the guard that a session has ended. Raises OSError."""
+        """Tell the crash guard that a ZooKeeper session has ended. Raises OSError."""
         self._tell(f"forget {session_id & (2**64 - 1):x}")
         self._watched.discard(session_id)
 

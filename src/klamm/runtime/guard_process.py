@@ -41,12 +41,14 @@ class Session:
 def parse_session(fields: list[str]) -> Session:
     """Return the session that the fields of a `watch` line describe. Raises ValueError where they are malformed."""
     if len(fields) != 5:
-        raise ValueError("expected SESSION PASSWORD TIMEOUT_MS SERVERS RECORD_PATH")
+        raise ValueError(
+            f"the line has {len(fields)} fields after `watch`, not SESSION PASSWORD TIMEOUT_MS SERVERS RECORD_PATH"
+        )
     servers = []
     for server in fields[3].split(","):
         host, colon, port = server.rpartition(":")
         if not colon or not host:
-            raise ValueError(f"server {server!r} is not host:port")
+            raise ValueError(f"the ZooKeeper server {server!r} is not host:port")
         servers.append((host.strip("[]"), int(port)))
     path = "" if fields[4] == "-" else fields[4]
     return Session(int(fields[0], 16), bytes.fromhex(fields[1]), int(fields[2]), servers, path)
@@ -65,7 +67,7 @@ def apply_line(sessions: dict[int, Session], line: bytes) -> None:
         elif verb == "forget":
             sessions.pop(int(rest, 16), None)
         else:
-            raise ValueError("expected watch or forget")
+            raise ValueError("the line begins neither with `watch` nor with `forget`")
     except ValueError as error:
         report(f"ignored a line of {len(line)} bytes from the node: {error}")
 
@@ -211,7 +213,7 @@ def _receive_exactly(connection: socket.socket, count: int) -> bytes:
     while len(received) < count:
         part = connection.recv(count - len(received))
         if not part:
-            raise OSError("the server closed the connection")
+            raise OSError("the ZooKeeper server closed the connection")
         received += part
     return received
 

@@ -55,7 +55,7 @@ class Slices(Protocol):
         """Remove all entries of the dict, some in each time slice: freeing 100,000 objects at once takes tens of ms."""
 
     def close(self) -> None:
-        """End the work and notify the observer."""
+        """Record that the work which is divided into these slices has ended, and notify the observer."""
 
 
 class _Pieces(ABC):
@@ -114,7 +114,7 @@ class TimeSlices(_Pieces):
             loop.call_soon(self._start_slice)
 
     def close(self) -> None:
-        """Tell the observer that the work is over."""
+        """Tell the observer that the work which is divided into these slices has ended."""
         if self._observer is not None:
             self._observer.on_work_end()
 

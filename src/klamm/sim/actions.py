@@ -130,6 +130,11 @@ class ClusterUnderTest(ScheduledCluster, Protocol):
         """All nodes by broker id, stopped ones included."""
 
     @property
+    def protocols(self) -> dict[int, str]:
+        """The inter.broker.protocol.version with which each node starts next."""
+        ...
+
+    @property
     def topic_size(self) -> tuple[int, int]:
         """The greatest number of partitions of a new topic, and of replicas of each."""
         ...

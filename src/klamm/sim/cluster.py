@@ -20,7 +20,7 @@ from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.nodes.broker import Node, NodeContext, StubBroker
 from klamm.sim.nodes.replicas import Logs
-from klamm.sim.nodes.settings import NodeSettings
+from klamm.sim.nodes.settings import NodeSettings, writes_isrs_itself
 from klamm.sim.scheduled_run import FIRST_NODE_HEAD_START_S, ScheduledRun, Violation, describe_exception
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import WARM_UP_S, Script, write_script
@@ -51,6 +51,8 @@ class SimulatedCluster(ScheduledRun):
         self.records_story = records_story
         """Somebody wants to read the story, and what all controllers write down."""
         self._nodes: dict[int, Node] = {}
+        self.protocols = dict.fromkeys(range(1, script.options.nodes + 1), script.options.protocol)
+        """The inter.broker.protocol.version with which each node starts next."""
         self.logs: dict[int, Logs] = {}
         """What lies on each node's machine."""
         self.journal = bytearray()
@@ -174,12 +176,11 @@ class SimulatedCluster(ScheduledRun):
         """The greatest number of partitions of a new topic, and of replicas of each."""
         return self.options.partitions, self.options.replication
 
-    @property
-    def _node_settings(self) -> NodeSettings:
-        """The node settings of the run's options."""
-        o = self.options
+    def _settings_of(self, number: int) -> NodeSettings:
+        """The settings of a node, by the run's options and the node's protocol."""
+        o, protocol = self.options, self.protocols[number]
         return NodeSettings(
-            self.zookeeper, o.session_timeout_ms, o.protocol, o.in_flight, o.request_timeout_ms, o.resend_pause_ms,
+            self.zookeeper, o.session_timeout_ms, protocol, o.in_flight, o.request_timeout_ms, o.resend_pause_ms,
             o.imbalance_check_s, o.token_check_s, o.rebalances, o.deletes_topics, o.supports_features,
             o.keeps_mirrors,
         )  # fmt: skip
@@ -188,13 +189,14 @@ class SimulatedCluster(ScheduledRun):
         """Start a new process of a node, unless this node must stay dead."""
         if number in self.gone:
             return
+        self.history.at.leaders_write_isrs |= writes_isrs_itself(self.protocols[number])
         host, world = self.universe.start(f"node-{number}")
         fetches = partial(self._can_fetch, BrokerId(number))
         broker = StubBroker(
             world,
             number,
             host.incarnation,
-            self._node_settings,
+            self._settings_of(number),
             NodeContext(
                 self._observe,
                 fetches,

@@ -44,7 +44,7 @@ def write_dead_letters(brokers: ReadClient, topic: str, letters: Sequence[tuple[
 
 
 def _parts(records: Sequence[NewRecord]) -> list[list[NewRecord]]:
-    """The records in batches of limited size."""
+    """Split the dead letters into batches of limited size."""
     parts: list[list[NewRecord]] = [[]]
     size = 0
     for record in records:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from klamm.client.read_committed import Aborted
 from klamm.model.ids import TopicPartition
 from klamm.spark.columns import Rows, record_batch
-from klamm.spark.errors import READ_AGAIN
+from klamm.spark.errors import LEADER, Origin
 from klamm.spark.transactions import committed_batches, data_batches
 from klamm.wire.records.batch import LOG_APPEND_TIME_BIT
 from klamm.wire.vectors.batches import CorruptBatch, Run, check_crc, check_order
@@ -30,7 +30,11 @@ class RecordSelection(NamedTuple):
 
 
 def decode(
-    run: Run, selection: RecordSelection, aborted: Sequence[Aborted] | None = None, find: Finder = find_bodies
+    run: Run,
+    selection: RecordSelection,
+    aborted: Sequence[Aborted] | None = None,
+    find: Finder = find_bodies,
+    origin: Origin = LEADER,
 ) -> Iterator[pa.RecordBatch]:
     """Decode the selected records of the run. `aborted` is None for read_uncommitted.
 
@@ -46,7 +50,7 @@ def decode(
         first = int(run.headers["base_offset"][0])
         raise CorruptBatch(
             f"{selection.topic_partition}: the batches at offsets {first} to {run.next_offset - 1} cannot be "
-            f"decoded: {error}. {READ_AGAIN}"
+            f"decoded: {error}. {origin.explain(error.position)}"
         ) from error
 
 

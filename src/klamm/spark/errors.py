@@ -8,8 +8,28 @@ from klamm.model.ids import TopicPartition
 from klamm.spark.option_parsers import OnDataLoss
 
 READ_AGAIN: Final = "Read again; if it fails in the same way, the log on the leader of this partition is damaged."
+OTHER_REPLICA: Final = (
+    "This replica is damaged: leave its log directory out of the option logDirs, to read another one."
+)
 _LOG: Final = logging.getLogger("klamm.spark")
 """Spark shows what its workers log in the table function python_worker_logs()."""
+
+
+class Origin(NamedTuple):
+    """Where batches were read: from byte `position` of a file of a log directory on, or from a leader (None)."""
+
+    file: str | None = None
+    position: int = 0
+
+    def explain(self, position: int | None) -> str:
+        """Where damage at this position of what was read is, if a file has it, and what to do about it."""
+        if self.file is None:
+            return READ_AGAIN
+        where = f"from byte {self.position} on" if position is None else f"byte {self.position + position}"
+        return f"They are in {self.file}, {where}. {OTHER_REPLICA}"
+
+
+LEADER: Final = Origin()
 
 
 class BadOption(KlammError):

@@ -15,7 +15,7 @@ from klamm.client.read_committed import Aborted
 from klamm.client.records import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
-from klamm.spark.errors import READ_AGAIN, LostRange, pass_over
+from klamm.spark.errors import LEADER, READ_AGAIN, LostRange, Origin, pass_over
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
 from klamm.spark.sizes import GUESSED_BYTES
@@ -32,6 +32,7 @@ class Fetched(NamedTuple):
     run: Run
     aborted: list[Aborted] | None
     """None where the reader takes uncommitted records too."""
+    origin: Origin = LEADER
 
 
 class RangeReader:

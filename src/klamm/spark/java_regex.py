@@ -116,7 +116,7 @@ class _Translation:
         while first or not (self._peek() == "]" or self._text.startswith("&&", self._at)):
             first = False
             if self._at >= len(self._text):
-                raise ValueError("the pattern has a [ without ]; close the character class")
+                raise ValueError(f"the regular expression {self._text!r} has a [ without ]; close the character class")
             if self._skip("["):
                 found |= self._class()
             elif self._skip("\\"):
@@ -140,13 +140,16 @@ class _Translation:
         if last == "\\":
             last = next(iter(self._escaped_set()))
         if last < first:
-            raise ValueError(f"the pattern has the range {first}-{last}, which ends before it begins; correct it")
+            raise ValueError(
+                f"the regular expression {self._text!r} has the range {first}-{last}, which ends before it begins; "
+                "correct it"
+            )
         return frozenset(map(chr, range(ord(first), ord(last) + 1)))
 
     def _escaped_set(self) -> frozenset[str]:
         """The characters that an escape stands for, its backslash already read."""
         if self._at >= len(self._text):
-            raise ValueError("the pattern ends with a backslash; remove it, or write two")
+            raise ValueError(f"the regular expression {self._text!r} ends with a backslash; remove it, or write two")
         name = self._next()
         if name in "pP":
             chars = self._property()
@@ -158,7 +161,10 @@ class _Translation:
         if name in "tnrfae":
             return _NONE
         if name.isalnum():
-            raise ValueError(f"the pattern has \\{name}, which klamm does not translate; write its characters")
+            raise ValueError(
+                f"the regular expression {self._text!r} has \\{name}, which klamm does not translate; write its "
+                "characters"
+            )
         return frozenset(name)
 
     def _property(self) -> frozenset[str]:
@@ -166,7 +172,10 @@ class _Translation:
         name = self._until("}") if self._skip("{") else self._next()
         key = name.rpartition("=")[2].lower()
         if key not in _PROPERTIES:
-            raise ValueError(f"the pattern has the property {name}, which klamm does not know; write its characters")
+            raise ValueError(
+                f"the regular expression {self._text!r} has the property {name}, which klamm does not know; write its "
+                "characters"
+            )
         return _PROPERTIES[key]
 
     def _code_point(self, digits: int) -> str:
@@ -197,7 +206,7 @@ class _Translation:
         """Read up to and including `end`; returns the text before it."""
         stop = self._text.find(end, self._at)
         if stop < 0:
-            raise ValueError(f"the pattern lacks {end} after position {self._at}; correct it")
+            raise ValueError(f"the regular expression {self._text!r} lacks {end} after position {self._at}; correct it")
         found = self._text[self._at : stop]
         self._at = stop + len(end)
         return found
@@ -205,7 +214,7 @@ class _Translation:
     def _expect(self, wanted: str) -> None:
         """Read `wanted`. Raises ValueError where something else comes."""
         if not self._skip(wanted):
-            raise ValueError("the pattern has a [ without ]; close the character class")
+            raise ValueError(f"the regular expression {self._text!r} has a [ without ]; close the character class")
 
 
 def _as_class(chars: frozenset[str]) -> str:

@@ -155,9 +155,11 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
         parsed = json.loads(text)
         found = {TopicPartition(t, _parse_partition(p)) for t, ps in parsed.items() for p in ps}
     except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f'{text!r} is not JSON with topics and partitions, as {{"orders": [0, 1]}}') from error
+        raise ValueError(
+            f'{text!r} is not JSON with topics and partitions; give for example {{"orders": [0, 1]}}'
+        ) from error
     if not found:
-        raise ValueError('the value has no partition; give JSON, for example {"orders": [0, 1]}')
+        raise ValueError(f'{text!r} names no partition; give JSON, for example {{"orders": [0, 1]}}')
     return tuple(sorted(found))
 
 
@@ -165,12 +167,12 @@ def _parse_partition(given: object) -> int:
     """Return the partition number, also from a string of digits. Raises ValueError."""
     number = int(given) if isinstance(given, str) and given.isdigit() else given
     if _check_integer(number) < 0:
-        raise ValueError("a partition must be a whole number, at least 0")
+        raise ValueError(f"partition {given!r} is not a whole number of at least 0; correct it")
     return _check_integer(number)
 
 
 def _check_integer(given: object) -> int:
     """Return the value if it is an integer; raises ValueError for others, booleans included."""
     if not isinstance(given, int) or isinstance(given, bool):
-        raise ValueError(f"{given!r} is not an integer")
+        raise ValueError(f"{given!r} is not a whole number; correct the partition or offset")
     return given

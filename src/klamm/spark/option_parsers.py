@@ -19,10 +19,14 @@ class OnDataLoss(StrEnum):
     REPORT = "report"
 
 
+class HiddenValue(ValueError):
+    """A value that is wrong and may be a secret, so that errors must not repeat it."""
+
+
 def parse_boolean(text: str) -> bool:
     """Return the boolean; raises ValueError unless the text is `true` or `false`."""
     if text.lower() not in ("true", "false"):
-        raise ValueError("the value must be true or false")
+        raise ValueError(f"{text!r} is not a boolean; give true or false")
     return text.lower() == "true"
 
 
@@ -30,7 +34,7 @@ def parse_positive(text: str) -> int:
     """Return a whole number of at least 1. Raises ValueError."""
     number = int(text) if re.fullmatch(r"[0-9]+", text) else 0
     if number < 1:
-        raise ValueError("the value must be a whole number, at least 1")
+        raise ValueError(f"{text!r} is not a whole number of at least 1; give for example 100")
     return number
 
 
@@ -43,7 +47,7 @@ def parse_bytes(text: str) -> int:
     """Return the bytes of a size as `1000000`, `512k`, `64m` or `1g`, units of 1024. Raises ValueError."""
     found = re.fullmatch(r"([0-9]+)\s*([a-z]?)b?", text.strip().lower())
     if found is None or found[2] not in _BYTE_UNITS or int(found[1]) < 1:
-        raise ValueError("the value must be a size of at least one byte, for example 1000000, 512k, 64m or 1g")
+        raise ValueError(f"{text!r} is not a size of at least one byte; give for example 1000000, 512k, 64m or 1g")
     return int(found[1]) * _BYTE_UNITS[found[2]]
 
 
@@ -51,7 +55,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds of a duration as `500ms`, `30s`, `15m`, `1h`, `1d`. Raises ValueError."""
     found = re.fullmatch(r"([0-9]+)\s*([a-z]+)", text.strip().lower())
     if found is None or found[2] not in _SECONDS:
-        raise ValueError("the value must be a duration, for example 500ms, 30s, 15m or 1h")
+        raise ValueError(f"{text!r} is not a duration; give for example 500ms, 30s, 15m or 1h")
     return int(found[1]) * _SECONDS[found[2]]
 
 
@@ -59,19 +63,30 @@ def parse_topics(text: str) -> tuple[str, ...]:
     """Return the names between the commas, each once. Raises ValueError where there is none."""
     topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
     if not topics:
-        raise ValueError("the list has no topic; give one or more names, separated by commas")
+        raise ValueError(f"{text!r} names no topic; give one or more names, separated by commas")
     return topics
+
+
+def parse_directories(text: str) -> tuple[str, ...]:
+    """Return the paths between the commas, each once. Raises ValueError for an empty list or a relative path."""
+    paths = tuple(dict.fromkeys(p.strip().removeprefix("file://").rstrip("/") or "/" for p in text.split(",")))
+    if any(not path.startswith("/") for path in paths):
+        raise ValueError(
+            f"{text!r} has a relative path; give absolute paths of log directories, separated by commas, for example "
+            "/data1/kafka,/data2"
+        )
+    return paths
 
 
 def parse_pattern(text: str) -> str:
     """Return a Java regular expression in Python's syntax. Raises ValueError."""
     if not text.strip():
-        raise ValueError("the value is empty; give a regular expression, .* for all topics")
+        raise ValueError("the regular expression for topic names is empty; give for example .* for all topics")
     translated = to_python(text)
     try:
         re.compile(translated)
     except re.error as error:
-        raise ValueError(f"the value is not a regular expression ({error}); correct it") from error
+        raise ValueError(f"{text!r} is not a regular expression ({error}); correct it") from error
     return translated
 
 
@@ -81,7 +96,7 @@ def parse_one_of(*allowed: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         """Return the word in lower case; raises ValueError where it is not allowed."""
         if text.lower() not in allowed:
-            raise ValueError(f"the value must be {' or '.join(allowed)}")
+            raise ValueError(f"{text!r} is not allowed; give {' or '.join(allowed)}")
         return text.lower()
 
     return parse
@@ -95,7 +110,7 @@ def parse_on_data_loss(text: str) -> OnDataLoss:
 def parse_schema(text: str) -> str:
     """Return the fields of a schema. Raises ValueError where there is none; Spark parses the rest."""
     if not text.strip():
-        raise ValueError("the schema has no field; give names and types as in SQL, for example id BIGINT, user STRING")
+        raise ValueError("the schema is empty; give names and types as in SQL, for example id BIGINT, user STRING")
     return text.strip()
 
 
@@ -112,7 +127,7 @@ def parse_on_decode_error(text: str) -> OnDecodeError:
     if word.lower() == "deadletter" and re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", topic):
         return OnDecodeError(dead_letters=topic)
     if text.strip().lower() not in ("fail", "report"):
-        raise ValueError("the value must be fail, report or deadletter:TOPIC")
+        raise ValueError(f"{text!r} is not allowed; give fail, report or deadletter:TOPIC")
     return OnDecodeError(reports=text.strip().lower() == "report")
 
 

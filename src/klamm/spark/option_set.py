@@ -48,10 +48,6 @@ class OptionSet:
             self._check_known(name, kind)
         return {option.name: _parse_option(option, lower) for option in self.table}
 
-    def is_obeyed(self, name: str) -> bool:
-        """Whether the option is applied."""
-        return name.lower() in self._by_name
-
     def reason_without_effect(self, name: str) -> str | None:
         """Why an option changes nothing; None for one that is not in the table."""
         return self._lower_no_effect.get(name.lower())
@@ -112,7 +108,7 @@ def _parse_option(option: Option, given: Mapping[str, str]) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        raise BadOption(f"option {option.name}={text!r}: {error}") from error
+        raise BadOption(f"option {option.name} is not valid: {error}") from error
 
 
 def _code(text: str | None) -> str:

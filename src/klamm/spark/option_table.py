@@ -3,11 +3,13 @@
 from typing import Final
 
 from klamm.model.cluster import parse_addresses
+from klamm.spark.avro import parse_registry
 from klamm.spark.kafka_options import NO_EFFECT, REFUSED
 from klamm.spark.offsets import parse_assign
 from klamm.spark.option_parsers import (
     parse_boolean,
     parse_bytes,
+    parse_directories,
     parse_duration,
     parse_milliseconds,
     parse_on_data_loss,
@@ -20,6 +22,7 @@ from klamm.spark.option_parsers import (
     parse_topics,
 )
 from klamm.spark.option_set import Option, OptionSet, Reads
+from klamm.spark.secrets import parse_secret
 
 BOTH, BATCH, STREAM = Reads.BOTH, Reads.BATCH, Reads.STREAM
 
@@ -27,6 +30,11 @@ TABLE: Final = (
     Option(
         "kafka.bootstrap.servers", parse_addresses, None, BOTH,
         "brokers to connect to first: HOST:PORT[,HOST:PORT]",
+    ),
+    Option(
+        "logDirs", parse_directories, None, BOTH,
+        "read the files in these log directories, as in `log.dirs`: PATH[,PATH]. With `kafka.bootstrap.servers`, too, "
+        "brokers plan the read and give what the files do not have",
     ),
     Option(
         "subscribe", parse_topics, None, BOTH,
@@ -90,12 +98,21 @@ TABLE: Final = (
     ),
     Option("maxTriggerDelay", parse_duration, "15m", STREAM, "maximum time to wait for `minOffsetsPerTrigger`"),
     Option(
-        "valueFormat", parse_one_of("raw", "string", "json"), "raw", BOTH,
-        "type of the column `value`: `raw` is BINARY, `string` STRING, `json` STRUCT",
+        "valueFormat", parse_one_of("raw", "string", "json", "avro"), "raw", BOTH,
+        "type of the column `value`: `raw` is BINARY, `string` STRING, `json` and `avro` STRUCT",
     ),
     Option(
         "valueSchema", parse_schema, None, BOTH,
-        "fields of JSON values, with types as in SQL: `id BIGINT, user STRING`",
+        "fields of JSON values, with types as in SQL: `id BIGINT, user STRING`; or the schema of Avro records, as JSON",
+    ),
+    Option(
+        "schemaRegistry", parse_registry, None, BOTH,
+        "URL of a schema registry: Avro values are in Confluent's wire format, and each names the schema with which it "
+        "was written; it is resolved to `valueSchema`",
+    ),
+    Option(
+        "schemaRegistryAuth", parse_secret, None, BOTH,
+        "where each worker has `USER:PASSWORD` for the registry: `env:NAME` or `file:PATH`",
     ),
     Option(
         "onDecodeError", parse_on_decode_error, "fail", BOTH,
@@ -103,6 +120,10 @@ TABLE: Final = (
         "in the column `decodeError`; or `deadletter:TOPIC`, which writes the record to this topic instead",
     ),
     Option("includeHeaders", parse_boolean, "false", BOTH, "whether rows have the column `headers`"),
+    Option(
+        "includeRawValue", parse_boolean, "false", BOTH,
+        "whether rows have the column `rawValue` BINARY, the value as it is in the record, besides the decoded one",
+    ),
     Option(
         "kafkaConsumer.pollTimeoutMs", parse_milliseconds, "120000", BOTH,
         "a task fails after this time without progress",

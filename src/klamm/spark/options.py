@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from klamm.model.cluster import Address
+from klamm.spark.avro import Registry
 from klamm.spark.errors import BadOption
 from klamm.spark.offsets import Bound, Subscription, bound, subscription
 from klamm.spark.option_parsers import OnDataLoss, OnDecodeError
@@ -14,10 +15,10 @@ from klamm.spark.option_set import Reads
 from klamm.spark.option_table import READ_OPTIONS
 
 NO_OPTIONS = (
-    "no option is set. Set kafka.bootstrap.servers and one of subscribe, subscribePattern and assign. Spark does not "
-    "pass the options of CREATE TABLE to Python sources: create a view instead, with CREATE TEMPORARY VIEW name USING "
-    "klamm OPTIONS (kafka.bootstrap.servers 'HOST:PORT', subscribe 'TOPIC'), or give the options at each use, with "
-    "SELECT ... FROM name WITH (`kafka.bootstrap.servers` = 'HOST:PORT', subscribe = 'TOPIC')"
+    "no option is set. Set kafka.bootstrap.servers or logDirs, and one of subscribe, subscribePattern, assign. Spark "
+    "does not pass the options of CREATE TABLE to Python sources: create a view instead, with CREATE TEMPORARY VIEW "
+    "name USING klamm OPTIONS (kafka.bootstrap.servers 'HOST:PORT', subscribe 'TOPIC'), or give the options at each "
+    "use, with SELECT ... FROM name WITH (`kafka.bootstrap.servers` = 'HOST:PORT', subscribe = 'TOPIC')"
 )
 
 
@@ -31,17 +32,25 @@ class TriggerLimits(NamedTuple):
 
 
 class ValueOptions(NamedTuple):
-    """How values are decoded; `schema` has the fields of JSON values, None where the reader's schema says them."""
+    """How values are decoded; `schema` has the fields of JSON values, or is an Avro schema.
+
+    It is None where the reader's schema says the fields of JSON values.
+    """
 
     format: str
     schema: str | None
     on_error: OnDecodeError
+    include_raw: bool = False
+    """Whether rows have the values as they are in the records, too."""
+    registry: Registry | None = None
 
 
 class ReadOptions(NamedTuple):
     """All that a read needs to know; values, not text. Times in seconds or as the name says."""
 
     bootstrap: tuple[Address, ...]
+    """Empty where records are read from log directories alone."""
+    log_dirs: tuple[str, ...]
     subscription: Subscription
     start: Bound
     end: Bound
@@ -79,11 +88,14 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
         raise BadOption(NO_OPTIONS)
     lower = {name.lower(): value for name, value in given.items()}
     value = READ_OPTIONS.parse(lower, reads)
-    if value["kafka.bootstrap.servers"] is None:
-        raise BadOption("option kafka.bootstrap.servers is missing; set it to HOST:PORT[,HOST:PORT]")
+    if value["kafka.bootstrap.servers"] is None and value["logDirs"] is None:
+        raise BadOption(
+            "option kafka.bootstrap.servers is missing; set it to HOST:PORT[,HOST:PORT], or set logDirs to read files"
+        )
     streaming = reads is Reads.STREAM
     return ReadOptions(
-        bootstrap=value["kafka.bootstrap.servers"],
+        bootstrap=value["kafka.bootstrap.servers"] or (),
+        log_dirs=value["logDirs"] or (),
         subscription=subscription(value),
         start=bound("starting", value, streaming),
         end=bound("ending", value, streaming),
@@ -110,11 +122,29 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
 
 def _value_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ValueOptions:
     """Return how values are decoded. Raises BadOption for options that the format does not use."""
-    values = ValueOptions(value["valueFormat"], value["valueSchema"], value["onDecodeError"])
-    if values.schema is not None and values.format != "json":
-        raise BadOption(f"option valueSchema is only for valueFormat json, and it is {values.format}: remove it")
+    values = ValueOptions(
+        value["valueFormat"], value["valueSchema"], value["onDecodeError"], include_raw=value["includeRawValue"]
+    )
+    if values.schema is not None and values.format not in ("json", "avro"):
+        raise BadOption(
+            f"option valueSchema is only for valueFormat json and avro, and it is {values.format}: remove it"
+        )
+    url, auth = value["schemaRegistry"], value["schemaRegistryAuth"]
+    if url is not None and values.format != "avro":
+        raise BadOption(f"option schemaRegistry is only for valueFormat avro, and it is {values.format}: remove it")
+    if auth is not None and url is None:
+        raise BadOption("option schemaRegistryAuth is set without schemaRegistry: remove it, or set schemaRegistry")
+    if url is not None:
+        values = values._replace(registry=Registry(url, auth))
     if "ondecodeerror" in given and values.format == "raw":
         raise BadOption("option onDecodeError is set, but no value is decoded: remove it, or set valueFormat")
+    if values.include_raw and values.format == "raw":
+        raise BadOption("option includeRawValue is set, but no value is decoded: remove it, or set valueFormat")
+    if values.on_error.dead_letters is not None and value["kafka.bootstrap.servers"] is None:
+        raise BadOption(
+            f"option onDecodeError=deadletter:{values.on_error.dead_letters} needs brokers to write to: set "
+            "kafka.bootstrap.servers, or set onDecodeError to report"
+        )
     return values
 
 

@@ -10,49 +10,49 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from klamm.client.cluster import topic_ids_of
-from klamm.client.errors import RetriableError, code_name, recovery
+from klamm.client.errors import RetriableError, code_name, is_retriable
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption
 from klamm.spark.offsets import Bound
-from klamm.spark.read_client import ReadClient
+from klamm.spark.transport import Transport
 from klamm.wire.messages import MetadataResponseTopic
 
 _LOG: Final = logging.getLogger("klamm.spark")
 MAX_TIMES_UNKNOWN: Final = 3  # a topic just created is not known to every broker at once
 
 
-def find_partitions(brokers: ReadClient) -> list[TopicPartition]:
-    """Return the partitions to read, and store topic ids in `brokers.cluster`.
+def find_partitions(transport: Transport) -> list[TopicPartition]:
+    """Return the partitions to read, and store topic ids in the transport.
 
     Raises BadOption for what does not exist.
     """
-    found, unknown = find_topics(brokers)
+    found, unknown = find_topics(transport)
     if unknown:
-        raise BadOption(_unknown_topics(brokers, unknown))
-    brokers.cluster.topic_ids = topic_ids_of(found)
-    partitions = partitions_of(found, brokers)
-    for missing in sorted(set(brokers.options.subscription.partitions or ()) - set(partitions)):
+        raise BadOption(_unknown_topics(transport, unknown))
+    transport.topic_ids = topic_ids_of(found)
+    partitions = partitions_of(found, transport)
+    for missing in sorted(set(transport.options.subscription.partitions or ()) - set(partitions)):
         raise BadOption(f"option assign has {missing}, which does not exist in the cluster. Remove it.")
     return partitions
 
 
-def find_topics(brokers: ReadClient) -> tuple[dict[str, MetadataResponseTopic], list[str]]:
+def find_topics(transport: Transport) -> tuple[dict[str, MetadataResponseTopic], list[str]]:
     """Read the metadata of the topics to read; also returns the topics of subscribe or assign that do not exist.
 
     Raises BadOption for names that brokers refuse, Unreachable while leaders are missing.
     """
-    topics, pattern, assigned = brokers.options.subscription
+    topics, pattern, assigned = transport.options.subscription
     if pattern is not None:
-        every = brokers.topics(None)
+        every = transport.topics(None)
         return {n: t for n, t in every.items() if re.search(pattern, n) and not t.is_internal}, []
-    return _existing_topics(brokers, topics or sorted({p.topic for p in assigned or ()}))
+    return _existing_topics(transport, topics or sorted({p.topic for p in assigned or ()}))
 
 
-def partitions_of(topics: Mapping[str, MetadataResponseTopic], brokers: ReadClient) -> list[TopicPartition]:
+def partitions_of(topics: Mapping[str, MetadataResponseTopic], transport: Transport) -> list[TopicPartition]:
     """Return the partitions of the topics, sorted; with the option assign only those assigned."""
     every = (TopicPartition(name, p.partition_index) for name, topic in topics.items() for p in topic.partitions)
-    assigned = brokers.options.subscription.partitions
+    assigned = transport.options.subscription.partitions
     return sorted(every if assigned is None else set(every) & set(assigned))
 
 
@@ -69,9 +69,9 @@ def check_complete(given: Bound, partitions: Sequence[TopicPartition]) -> None:
         )
 
 
-def warn_without_ids(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> None:
+def warn_without_ids(transport: Transport, partitions: Sequence[TopicPartition]) -> None:
     """Log that a topic has no id, because a recreated topic then cannot be detected."""
-    for topic in dict.fromkeys(p.topic for p in partitions if p.topic not in brokers.cluster.topic_ids):
+    for topic in dict.fromkeys(p.topic for p in partitions if p.topic not in transport.topic_ids):
         _LOG.warning(
             "topic %s has no topic id, because the brokers or their inter.broker.protocol.version are older than 2.8: "
             "this read cannot notice that the topic is deleted and created again. Do not recreate it during the read.",
@@ -79,14 +79,14 @@ def warn_without_ids(brokers: ReadClient, partitions: Sequence[TopicPartition]) 
         )
 
 
-def _existing_topics(brokers: ReadClient, names: Sequence[str]) -> tuple[dict[str, MetadataResponseTopic], list[str]]:
+def _existing_topics(transport: Transport, names: Sequence[str]) -> tuple[dict[str, MetadataResponseTopic], list[str]]:
     """The metadata of the named topics, and those that stay unknown. Raises BadOption, Unreachable."""
-    backoff = brokers.backoff(brokers.options.api_timeout_s)
+    backoff = transport.backoff(transport.options.api_timeout_s)
     times_unknown = 0
     while True:
-        found = brokers.topics(names)
+        found = transport.topics(names)
         codes = {n: t.error_code for n, t in found.items() if t.error_code}
-        refused = {n: c for n, c in codes.items() if not recovery(c).retriable}
+        refused = {n: c for n, c in codes.items() if not is_retriable(c)}
         if refused:
             name, code = next(iter(refused.items()))
             raise BadOption(
@@ -97,11 +97,11 @@ def _existing_topics(brokers: ReadClient, names: Sequence[str]) -> tuple[dict[st
         if len(codes) == len(unknown) and (not unknown or times_unknown >= MAX_TIMES_UNKNOWN):
             return {n: t for n, t in found.items() if n not in codes}, unknown
         cause = RetriableError(f"no leader yet for {', '.join(sorted(codes))}")
-        brokers.client.world.sleep(backoff.next_wait_s("asking for metadata", cause))
+        transport.world.sleep(backoff.next_wait_s("asking for metadata", cause))
 
 
-def _unknown_topics(brokers: ReadClient, unknown: Sequence[str]) -> str:
+def _unknown_topics(transport: Transport, unknown: Sequence[str]) -> str:
     """The error text for topics that do not exist, with the nearest existing name."""
-    near = difflib.get_close_matches(unknown[0], brokers.topics(None), n=1)
+    near = difflib.get_close_matches(unknown[0], transport.topics(None), n=1)
     hint = f"Did you mean {near[0]}?" if near else "Correct the option subscribe or assign."
     return f"topic {', '.join(unknown)} does not exist. {hint}"

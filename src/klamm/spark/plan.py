@@ -14,8 +14,8 @@ from klamm.spark.filters import EVERY_ROW, RowFilter
 from klamm.spark.offsets import Bound
 from klamm.spark.partitions import check_complete, find_partitions, warn_without_ids
 from klamm.spark.ranges import MIN_TASK_OFFSETS, OffsetRange, TaskLimits, TaskRanges, plan_tasks
-from klamm.spark.read_client import ReadClient
-from klamm.spark.sizes import bytes_per_offset, describe_sizes
+from klamm.spark.sizes import bytes_per_offset
+from klamm.spark.transport import Transport
 
 
 @dataclass(slots=True)
@@ -26,96 +26,96 @@ class Plan:
     lost: list[LostRange] = field(default_factory=list)
 
 
-def plan_batch(brokers: ReadClient, wanted: RowFilter, processors: int) -> list[TaskRanges]:
+def plan_batch(transport: Transport, wanted: RowFilter, processors: int) -> list[TaskRanges]:
     """The tasks of a batch read, in order of topic and partition. Raises as `plan_ranges` does."""
-    plan = plan_ranges(brokers, wanted)
-    options = brokers.options
+    plan = plan_ranges(transport, wanted)
+    options = transport.options
     limits = TaskLimits(processors, options.min_partitions, options.max_records_per_partition)
-    tasks = plan_tasks(plan.ranges, average_bytes(brokers, plan.ranges), limits)
+    tasks = plan_tasks(transport.locate(plan.ranges), average_bytes(transport, plan.ranges), limits)
     if options.reports_losses and plan.lost:
         tasks.append(TaskRanges((), tuple(plan.lost)))
     return tasks
 
 
-def plan_ranges(brokers: ReadClient, wanted: RowFilter = EVERY_ROW) -> Plan:
+def plan_ranges(transport: Transport, wanted: RowFilter = EVERY_ROW) -> Plan:
     """Resolve the options to offset ranges, in order of topic and partition; empty ranges are left out.
 
     Raises BadOption for topics and partitions that do not exist, DataLoss for starts and ends beyond the log and for
     topics that are deleted meanwhile.
     """
-    partitions = find_partitions(brokers)
-    for given in (brokers.options.start, brokers.options.end):
+    partitions = find_partitions(transport)
+    for given in (transport.options.start, transport.options.end):
         check_complete(given, partitions)
-    warn_without_ids(brokers, partitions)
+    warn_without_ids(transport, partitions)
     partitions = [p for p in partitions if wanted.may_have(p)]
     plan = Plan()
     while partitions:
         try:
-            plan.ranges = _resolve_ranges(brokers, partitions, wanted, plan.lost)
+            plan.ranges = _resolve_ranges(transport, partitions, wanted, plan.lost)
             break
         except TopicGone as gone:
             for p in (p for p in partitions if p.topic == gone.topic):
-                _lose(brokers, plan.lost, LostRange(p, 0, None, gone.reason))
+                _lose(transport, plan.lost, LostRange(p, 0, None, gone.reason))
             partitions = [p for p in partitions if p.topic != gone.topic]
     return plan
 
 
-def average_bytes(brokers: ReadClient, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, float]:
+def average_bytes(transport: Transport, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, float]:
     """The average bytes of one offset in each partition; empty where there is too little to read to matter."""
     if sum(r.size for r in ranges) < 2 * MIN_TASK_OFFSETS:
         return {}
     partitions = list(dict.fromkeys(r.topic_partition for r in ranges))
-    sizes = brokers.client.run(describe_sizes(brokers.cluster, partitions))
-    starts = brokers.offsets(dict.fromkeys(partitions, EARLIEST))
-    ends = brokers.offsets(dict.fromkeys(partitions, LATEST))
+    sizes = transport.sizes(partitions)
+    starts = transport.offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = transport.offsets(dict.fromkeys(partitions, LATEST))
     return {p: bytes_per_offset(sizes.get(p), starts[p], ends[p]) for p in partitions}
 
 
 def _resolve_ranges(
-    brokers: ReadClient, partitions: Sequence[TopicPartition], wanted: RowFilter, lost: list[LostRange]
+    transport: Transport, partitions: Sequence[TopicPartition], wanted: RowFilter, lost: list[LostRange]
 ) -> list[OffsetRange]:
     """The offset range of each partition; what is lost of it is added to `lost`."""
-    options = brokers.options
-    latest = brokers.offsets(dict.fromkeys(partitions, LATEST))
-    earliest = brokers.offsets(dict.fromkeys(partitions, EARLIEST))
-    starts = checked_starts(brokers, resolve_offsets(brokers, options.start, partitions), latest, lost)
-    ends = resolve_offsets(brokers, options.end, partitions)
-    first = _starts_by_time(brokers, partitions, wanted, earliest)
+    options = transport.options
+    latest = transport.offsets(dict.fromkeys(partitions, LATEST))
+    earliest = transport.offsets(dict.fromkeys(partitions, EARLIEST))
+    starts = checked_starts(transport, resolve_offsets(transport, options.start, partitions), latest, lost)
+    ends = resolve_offsets(transport, options.end, partitions)
+    first = _starts_by_time(transport, partitions, wanted, earliest)
     ranges = []
     for p in partitions:
-        end = _checked_end(brokers, p, starts[p], latest[p] if ends[p] == NO_OFFSET else ends[p], latest[p], lost)
+        end = _checked_end(transport, p, starts[p], latest[p] if ends[p] == NO_OFFSET else ends[p], latest[p], lost)
         start, end = wanted.clip(starts[p], end)
-        start = _after_deleted(brokers, p, start, end, earliest[p], lost)
+        start = _after_deleted(transport, p, start, end, earliest[p], lost)
         start = max(start, first.get(p, start))
         if start < end:
-            ranges.append(OffsetRange(p, start, end, brokers.cluster.topic_ids.get(p.topic)))
+            ranges.append(OffsetRange(p, start, end, transport.topic_ids.get(p.topic)))
     return ranges
 
 
 def resolve_offsets(
-    brokers: ReadClient, given: Bound, partitions: Sequence[TopicPartition]
+    transport: Transport, given: Bound, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """The offset for each partition; times, earliest and latest are resolved by the brokers."""
     values = {p: given.of(p) for p in partitions}
     asked = {p: v for p, v in values.items() if given.by_time or v < 0}
-    return values | (brokers.offsets(asked) if asked else {})
+    return values | (transport.offsets(asked) if asked else {})
 
 
 def checked_starts(
-    brokers: ReadClient,
+    transport: Transport,
     starts: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
     lost: list[LostRange],
 ) -> dict[TopicPartition, int]:
-    """Check the first offsets to read, at most the log end.
+    """Return the offset at which to start each partition, after a check against the log end in `latest`.
 
     Raises DataLoss for a start behind the log end, BadOption where no record has the time.
     """
-    option = brokers.options.start
-    log_ends = _log_ends(brokers, latest, starts)
+    option = transport.options.start
+    log_ends = _log_ends(transport, latest, starts)
     checked = {}
     for p, start in starts.items():
-        if start == NO_OFFSET and not brokers.options.no_offset_for_time_is_latest:
+        if start == NO_OFFSET and not transport.options.no_offset_for_time_is_latest:
             raise BadOption(
                 f"option {option.option}: {p} has no record at or after time {option.of(p)}. Give an earlier time, or "
                 "set startingOffsetsByTimestampStrategy to latest to begin at the end of this partition."
@@ -123,49 +123,49 @@ def checked_starts(
         if start > log_ends[p]:
             end = log_ends[p]
             reason = f"option {option.option} says {start}, but the log ends at {end}; give an offset up to {end}"
-            _lose(brokers, lost, LostRange(p, end, start, reason))
+            _lose(transport, lost, LostRange(p, end, start, reason))
         checked[p] = latest[p] if start == NO_OFFSET else min(start, log_ends[p])
     return checked
 
 
 def _log_ends(
-    brokers: ReadClient, latest: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
+    transport: Transport, latest: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
     """The high watermarks of the partitions.
 
     They are requested only where a last stable offset is before a start; elsewhere `latest` is used.
     """
     beyond = [p for p in latest if p in starts and starts[p] > latest[p]]
-    if not brokers.options.read_committed or not beyond:
+    if not transport.options.read_committed or not beyond:
         return latest
-    return {**latest, **brokers.offsets(dict.fromkeys(beyond, LATEST), read_committed=False)}
+    return {**latest, **transport.offsets(dict.fromkeys(beyond, LATEST), read_committed=False)}
 
 
 def _checked_end(
-    brokers: ReadClient, partition: TopicPartition, start: int, end: int, latest: int, lost: list[LostRange]
+    transport: Transport, partition: TopicPartition, start: int, end: int, latest: int, lost: list[LostRange]
 ) -> int:
     """Check the end offset, at most the log end. Raises DataLoss where records before the option's end are missing."""
     if end <= latest:
         return end
     if start < end:
-        reason = f"option {brokers.options.end.option} says {end}, but the log ends at {latest}"
-        _lose(brokers, lost, LostRange(partition, max(start, latest), end, reason))
+        reason = f"option {transport.options.end.option} says {end}, but the log ends at {latest}"
+        _lose(transport, lost, LostRange(partition, max(start, latest), end, reason))
     return latest
 
 
 def _after_deleted(
-    brokers: ReadClient, partition: TopicPartition, start: int, end: int, earliest: int, lost: list[LostRange]
+    transport: Transport, partition: TopicPartition, start: int, end: int, earliest: int, lost: list[LostRange]
 ) -> int:
     """The first offset of the range that is not deleted. Raises DataLoss where the option asked for deleted ones."""
     if start >= min(earliest, end):
         return start
     reason = f"retention or a DeleteRecords request deleted them; the log now begins at offset {earliest}"
-    _lose(brokers, lost, LostRange(partition, start, min(earliest, end), reason))
+    _lose(transport, lost, LostRange(partition, start, min(earliest, end), reason))
     return min(earliest, end)
 
 
 def _starts_by_time(
-    brokers: ReadClient,
+    transport: Transport,
     partitions: Sequence[TopicPartition],
     wanted: RowFilter,
     earliest: Mapping[TopicPartition, int],
@@ -173,12 +173,12 @@ def _starts_by_time(
     """The first offset that may have the filter's least timestamp; all before it are older."""
     if wanted.min_time_ms is None:
         return {}
-    found = brokers.offsets(dict.fromkeys(partitions, max(0, wanted.min_time_ms)))
-    ends = brokers.offsets(dict.fromkeys(partitions, LATEST))
+    found = transport.offsets(dict.fromkeys(partitions, max(0, wanted.min_time_ms)))
+    ends = transport.offsets(dict.fromkeys(partitions, LATEST))
     return {p: ends[p] if offset == NO_OFFSET else max(offset, earliest[p]) for p, offset in found.items()}
 
 
-def _lose(brokers: ReadClient, lost: list[LostRange], found: LostRange) -> None:
+def _lose(transport: Transport, lost: list[LostRange], found: LostRange) -> None:
     """Record a lost range. Raises DataLoss where the option onDataLoss is `fail`."""
-    pass_over(found, brokers.options.on_data_loss)
+    pass_over(found, transport.options.on_data_loss)
     lost.append(found)

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from klamm.log.replicas.directories import StoredReplica
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import LostRange
 from klamm.spark.sizes import GUESSED_BYTES
@@ -13,12 +14,16 @@ MAX_TASK_BYTES: Final = 64 << 20  # a planner cannot ask how many cores the clus
 
 
 class OffsetRange(NamedTuple):
-    """`start` inclusive, `end` exclusive. `topic_id` is that of the topic planned, None where brokers give no ids."""
+    """`start` inclusive, `end` exclusive. `topic_id` is that of the topic planned, None where brokers give no ids.
+
+    `replica` is the one in whose files the range is read; None where it is fetched from brokers.
+    """
 
     topic_partition: TopicPartition
     start: int
     end: int
     topic_id: uuid.UUID | None = None
+    replica: StoredReplica | None = None
 
     @property
     def size(self) -> int:

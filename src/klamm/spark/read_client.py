@@ -1,6 +1,7 @@
 """The client of one read: the brokers its options name, asked with its options' timeouts."""
 
-from collections.abc import Collection, Iterator, Mapping
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from klamm.client.backoff import Backoff
@@ -11,6 +12,8 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import BlockingWorld
 from klamm.spark.options import ReadOptions
 from klamm.spark.pool import ClientPool
+from klamm.spark.ranges import OffsetRange
+from klamm.spark.sizes import describe_sizes
 from klamm.wire.messages import MetadataResponseTopic
 
 
@@ -19,6 +22,30 @@ class ReadClient:
         self.client = client
         self.cluster = client.cluster
         self.options = options
+
+    @property
+    def world(self) -> BlockingWorld:
+        """Time and network of this process."""
+        return self.client.world
+
+    @property
+    def topic_ids(self) -> dict[str, uuid.UUID]:
+        """The ids that topics must have: others with their names count as gone."""
+        return self.cluster.topic_ids
+
+    @topic_ids.setter
+    def topic_ids(self, topic_ids: dict[str, uuid.UUID]) -> None:
+        """Set the ids that topics must have."""
+        self.cluster.topic_ids = topic_ids
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster; None until a broker told it."""
+        return self.cluster.cluster_id
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.client.close()
 
     def backoff(self, total_s: float) -> Backoff:
         """Return a backoff whose retries end after `total_s` seconds."""
@@ -42,6 +69,14 @@ class ReadClient:
         committed = self.options.read_committed if read_committed is None else read_committed
         backoff = self.backoff(self.options.api_timeout_s)
         return self.client.run(list_offsets(self.cluster, times, backoff, committed))
+
+    def sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The stored bytes of these partitions, as their leaders say; partitions without an answer are left out."""
+        return self.client.run(describe_sizes(self.cluster, partitions))
+
+    def locate(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """The ranges as they are: all is fetched."""
+        return list(ranges)
 
 
 def settings_of(options: ReadOptions) -> BlockingSettings:

@@ -15,7 +15,7 @@ from klamm.client.errors import (
     DeliveryFailed,
     RetriableError,
     code_name,
-    recovery,
+    is_retriable,
 )
 from klamm.client.records import produce_many_request
 from klamm.client.transactions import NO_PRODUCER, ProducerIdAndEpoch
@@ -201,7 +201,9 @@ class RecordWriter:
             if partition in found:
                 self._on_answer(partition, batch, found[partition])
             else:
-                self._retry(partition, RetriableError(f"{partition}: the Produce response does not have it"))
+                self._retry(
+                    partition, RetriableError(f"the Produce response of the leader does not contain {partition}")
+                )
 
     def _encode(self, partition: TopicPartition, batch: _Batch) -> bytes:
         """The batch for the wire; the first time it gets the partition's next sequence."""
@@ -239,8 +241,10 @@ class RecordWriter:
             self._on_delivered(partition)
         elif code in _TOO_LARGE and batch.records.rows > 1:
             self._split(partition, batch)
-        elif recovery(code).retriable:
-            self._retry(partition, RetriableError(f"{partition}: {code_name(code)}"))
+        elif is_retriable(code):
+            self._retry(
+                partition, RetriableError(f"the leader of {partition} refused the records with {code_name(code)}")
+            )
         else:
             raise DeliveryFailed(_refusal_text(partition, batch, answer))
 

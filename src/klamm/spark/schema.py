@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from klamm.spark.avro_types import avro_struct
 from klamm.spark.errors import BadOption
 from klamm.spark.option_parsers import OnDecodeError
 from klamm.spark.options import ReadOptions, ValueOptions
@@ -28,6 +29,7 @@ from klamm.spark.options import ReadOptions, ValueOptions
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _LOSS: Final = StructType([StructField("endOffset", LongType()), StructField("reason", StringType())])
 HEADERS: Final = StructField("headers", ArrayType(_HEADER))
+RAW_VALUE: Final = StructField("rawValue", BinaryType())
 DECODE_ERROR: Final = StructField("decodeError", StringType())
 DATA_LOSS: Final = StructField("dataLoss", _LOSS)
 FIELDS: Final = (
@@ -47,7 +49,7 @@ _JSON_TYPES: Final = (NumericType, DecimalType, StringType, BooleanType, DateTyp
 class Columns(NamedTuple):
     """The columns of a read: `names` as the source calls them, `labels` as the user's schema spells them.
 
-    `value_type` is the Arrow type of JSON values, None where they are not decoded from JSON.
+    `value_type` is the Arrow type of values that are decoded to a STRUCT, None where they are not.
     """
 
     names: tuple[str, ...]
@@ -65,6 +67,8 @@ def source_schema(options: ReadOptions | None) -> StructType | str:
     fields = list(FIELDS)
     if options.include_headers:
         fields.append(HEADERS)
+    if options.values.include_raw:
+        fields.append(RAW_VALUE)
     if options.values.on_error.reports:
         fields.append(DECODE_ERROR)
     if options.reports_losses:
@@ -76,6 +80,9 @@ def source_schema(options: ReadOptions | None) -> StructType | str:
             "option valueSchema is missing for valueFormat json; set it to the fields of the values, for example "
             "id BIGINT, user STRING, or give the read a schema"
         )
+    if options.values.format == "avro":
+        value_field = StructField("value", _avro_value(options.values))
+        return StructType([value_field if f.name == "value" else f for f in fields])
     value = "STRING" if options.values.format == "string" else f"STRUCT<{options.values.schema}>"
     types = [(f.name, value if f.name == "value" else f.dataType.simpleString()) for f in fields]
     return ", ".join(f"{name} {kind}" for name, kind in types)
@@ -86,16 +93,19 @@ def columns_of(schema: StructType, values: ValueOptions = RAW_VALUES) -> Columns
 
     Raises BadOption for any other column or type.
     """
-    known = {field.name.lower(): field for field in (*FIELDS, HEADERS, DECODE_ERROR, DATA_LOSS)}
+    known = {field.name.lower(): field for field in (*FIELDS, HEADERS, RAW_VALUE, DECODE_ERROR, DATA_LOSS)}
     if values.format == "string":
         known["value"] = StructField("value", StringType())
     names = []
     value_type = None
     for field in schema.fields:
         found = known.get(field.name.lower())
-        is_json = found is not None and found.name == "value" and values.format == "json"
+        is_value = found is not None and found.name == "value"
+        is_json = is_value and values.format == "json"
         if is_json and isinstance(field.dataType, StructType):
             value_type = _json_type(field.dataType)
+        elif is_value and values.format == "avro" and field.dataType == (avro := _avro_value(values)):
+            value_type = to_arrow_type(avro, timezone="UTC")
         elif found is None or is_json or field.dataType != found.dataType:
             raise BadOption(
                 f"the schema has the column {field.name} {field.dataType.simpleString()}, which klamm does not have. "
@@ -103,6 +113,15 @@ def columns_of(schema: StructType, values: ValueOptions = RAW_VALUES) -> Columns
             )
         names.append(known[field.name.lower()].name)
     return Columns(tuple(names), tuple(schema.names), value_type)
+
+
+def _avro_value(values: ValueOptions) -> StructType:
+    """The Spark type of Avro values. Raises BadOption."""
+    if values.schema is None:
+        raise BadOption(
+            "option valueSchema is missing for valueFormat avro; set it to the Avro schema of the values, as JSON"
+        )
+    return avro_struct(values.schema)
 
 
 def _json_type(kind: StructType) -> pa.StructType:

@@ -25,6 +25,7 @@ _FOR_READS: Final = (
     "endingOffsetsByTimestamp", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestampStrategy",
     "failOnDataLoss", "onDataLoss", "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger",
     "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "valueFormat", "valueSchema", "onDecodeError",
+    "includeRawValue", "schemaRegistry", "schemaRegistryAuth",
     "kafkaConsumer.pollTimeoutMs", "groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
     "kafka.isolation.level", "kafka.max.partition.fetch.bytes", "kafka.fetch.max.bytes", "kafka.fetch.min.bytes",
     "kafka.fetch.max.wait.ms", "kafka.default.api.timeout.ms", "kafka.group.id", "kafka.group.instance.id",

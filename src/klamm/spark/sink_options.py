@@ -35,21 +35,23 @@ def parse_delivery(text: str) -> Delivery:
 def parse_topic(text: str) -> str:
     """Return a topic's name. Raises ValueError."""
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text) or text in (".", ".."):
-        raise ValueError("a topic's name has 1 to 249 letters, digits, dots, underscores and hyphens")
+        raise ValueError(f"{text!r} is not a topic name; give 1 to 249 letters, digits, dots, underscores and hyphens")
     return text
 
 
 def parse_write_id(text: str) -> str:
     """Return the name of a write. Raises ValueError."""
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,200}", text):
-        raise ValueError("the name of a write has 1 to 200 letters, digits, dots, underscores and hyphens")
+        raise ValueError(
+            f"{text!r} cannot be the name of a write; give 1 to 200 letters, digits, dots, underscores and hyphens"
+        )
     return text
 
 
 def parse_count(text: str) -> int:
     """Return a whole number from 0 on. Raises ValueError."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise ValueError("the value must be a whole number from 0 on")
+        raise ValueError(f"{text!r} is not a whole number of at least 0; give for example 0")
     return int(text)
 
 
@@ -59,7 +61,7 @@ def parse_level(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         """Return the level. Raises ValueError."""
         if not re.fullmatch(r"-?[0-9]{1,9}", text) or not low <= int(text) <= high:
-            raise ValueError(f"the level must be a whole number from {low} to {high}")
+            raise ValueError(f"compression level {text!r} is not valid; give a whole number from {low} to {high}")
         return int(text)
 
     return parse

@@ -54,27 +54,11 @@ class SinkTransactions:
 
         Raises Unreachable, RequestRefused.
         """
-        try:
-            yield from self._of(transaction).end(commit, self.backoff())
-        except ProducerFenced:
-            return False
-        except RequestRefused as error:
-            if error.code == ErrorCode.INVALID_TXN_STATE:
-                return False
-            raise
-        return True
+        return (yield from _is_accepted(self._of(transaction).end(commit, self.backoff())))
 
     def is_open(self, transaction: OpenTransaction, partition: TopicPartition) -> Steps[bool]:
         """Whether the transaction, which has the partition, is still open. Raises Unreachable, RequestRefused."""
-        try:
-            yield from self.add_partitions(transaction, [partition])
-        except ProducerFenced:
-            return False
-        except RequestRefused as error:
-            if error.code == ErrorCode.INVALID_TXN_STATE:
-                return False
-            raise
-        return True
+        return (yield from _is_accepted(self.add_partitions(transaction, [partition])))
 
     def ongoing(self, prefix: str) -> Steps[Sequence[str]]:
         """The transactional ids with this prefix that have an open transaction, as far as coordinators say so.
@@ -93,8 +77,21 @@ class SinkTransactions:
         return sorted(found)
 
     def _of(self, transaction: OpenTransaction) -> Transactions:
-        """The client's transactions of this id, at this epoch."""
+        """Return the client's transactions of this transactional id, with the producer id and epoch of this one."""
         name, producer = transaction
         known = self._known.setdefault(name, Transactions(self.cluster, name, 0))
         known.producer = producer
         return known
+
+
+def _is_accepted(steps: Steps[None]) -> Steps[bool]:
+    """Take the steps of a request about a transaction; return False where the transaction has ended already."""
+    try:
+        yield from steps
+    except ProducerFenced:
+        return False
+    except RequestRefused as error:
+        if error.code == ErrorCode.INVALID_TXN_STATE:
+            return False
+        raise
+    return True

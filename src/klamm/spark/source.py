@@ -15,14 +15,14 @@ from klamm.spark.option_set import Reads
 from klamm.spark.option_table import READ_OPTIONS
 from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.plan import plan_batch
-from klamm.spark.read_client import read_client
 from klamm.spark.schema import columns_of, source_schema
 from klamm.spark.sink import KlammStreamWriter, KlammWriter, batch_job, stream_job
 from klamm.spark.sink_options import WRITE_OPTIONS
 from klamm.spark.stream import KlammStreamReader
 from klamm.spark.tasks import POOL, Job, run_task
+from klamm.spark.transports import open_transport
 
-_SUBSCRIPTIONS: Final = frozenset(("subscribe", "subscribepattern", "assign"))
+_ONLY_FOR_READS: Final = frozenset(("subscribe", "subscribepattern", "assign", "logdirs"))
 _TABLE_PROPERTIES: Final = frozenset(
     ("owner", "provider", "location", "comment", "collation", "external", "is_managed_location", "checkpointlocation")
 )
@@ -36,7 +36,7 @@ class KlammSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._given = _without_table_properties(options)
-        self._is_read = any(name.lower() in _SUBSCRIPTIONS for name in self._given)
+        self._is_read = any(name.lower() in _ONLY_FOR_READS for name in self._given)
         if self._is_read:  # Spark does not say yet whether it reads or writes
             _options_of_either(self._given)
         (READ_OPTIONS if self._is_read else WRITE_OPTIONS).warn_without_effect(self._given)
@@ -106,8 +106,8 @@ class KlammReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of the read, each with the offset ranges that it reads."""
         world = RealBlockingWorld()
-        with read_client(world, self._job.options, POOL) as brokers:
-            tasks = plan_batch(brokers, self._job.wanted, world.processors())
+        with open_transport(world, self._job.options, POOL) as transport:
+            tasks = plan_batch(transport, self._job.wanted, world.processors())
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from klamm.client.blocking import BlockingClient
 from klamm.client.cluster import TopicGone, topic_ids_of
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.model.ids import TopicPartition
@@ -15,9 +14,9 @@ from klamm.spark.partitions import check_complete, find_partitions, find_topics,
 from klamm.spark.plan import average_bytes, checked_starts, resolve_offsets
 from klamm.spark.ranges import OffsetRange, TaskLimits, TaskRanges, plan_tasks
 from klamm.spark.rate_limits import is_enough, limit_offsets
-from klamm.spark.read_client import ReadClient, settings_of
 from klamm.spark.stream_offsets import StreamOffset
 from klamm.spark.stream_plan import losses_between, plan_micro_batch
+from klamm.spark.transports import new_transport
 
 MAX_BEHIND_S: Final = 10.0
 """A log that ends before what was read counts as truncated after this long: a new leader's high watermark lags."""
@@ -35,8 +34,7 @@ class StreamDriver:
     def __init__(self, world: BlockingWorld, options: ReadOptions) -> None:
         self._world = world
         self._options = options
-        self._client = BlockingClient(world, options.bootstrap, settings_of(options))
-        self._brokers = ReadClient(self._client, options)
+        self._transport = new_transport(world, options)
         self._initial: StreamOffset | None = None
         self._fixed_end: Logs | None = None
         self._checked_cluster = False
@@ -47,7 +45,7 @@ class StreamDriver:
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._transport.close()
 
     def initial(self) -> StreamOffset:
         """Return the offsets at which a new query begins; they are determined once.
@@ -55,14 +53,14 @@ class StreamDriver:
         Raises BadOption, DataLoss, Unreachable.
         """
         if self._initial is None:
-            brokers = self._brokers
-            partitions = find_partitions(brokers)
+            transport = self._transport
+            partitions = find_partitions(transport)
             check_complete(self._options.start, partitions)
-            warn_without_ids(brokers, partitions)
-            ends = brokers.offsets(dict.fromkeys(partitions, LATEST))
-            starts = checked_starts(brokers, resolve_offsets(brokers, self._options.start, partitions), ends, [])
-            ids = dict(brokers.cluster.topic_ids)
-            self._initial = StreamOffset(brokers.cluster.cluster_id, ids, starts, {}, is_initial=True)
+            warn_without_ids(transport, partitions)
+            ends = transport.offsets(dict.fromkeys(partitions, LATEST))
+            starts = checked_starts(transport, resolve_offsets(transport, self._options.start, partitions), ends, [])
+            ids = dict(transport.topic_ids)
+            self._initial = StreamOffset(transport.cluster_id, ids, starts, {}, is_initial=True)
         return self._initial
 
     def fix_end(self) -> None:
@@ -76,7 +74,7 @@ class StreamDriver:
         """
         self._check_cluster(start)
         logs = self._look(start)
-        self.latest = StreamOffset(self._brokers.cluster.cluster_id, logs.topic_ids, logs.ends, {})
+        self.latest = StreamOffset(self._transport.cluster_id, logs.topic_ids, logs.ends, {})
         if self._fixed_end is not None:
             logs = _within(logs, self._fixed_end, start)
         goal = self._goal(start, logs)
@@ -99,7 +97,7 @@ class StreamDriver:
             pass_over(lost, self._options.on_data_loss)
         options = self._options
         limits = TaskLimits(self._world.processors(), options.min_partitions, options.max_records_per_partition)
-        tasks = plan_tasks(plan.ranges, self._average_bytes(plan.ranges), limits)
+        tasks = plan_tasks(self._transport.locate(plan.ranges), self._average_bytes(plan.ranges), limits)
         if options.reports_losses and plan.lost:
             tasks.append(TaskRanges((), tuple(plan.lost)))
         return tasks
@@ -112,20 +110,20 @@ class StreamDriver:
         A topic that `start` has counts as gone only when brokers have said so for some time; a broker that just
         started may not know it yet. Raises Unreachable.
         """
-        backoff = self._brokers.backoff(self._options.api_timeout_s)
+        backoff = self._transport.backoff(self._options.api_timeout_s)
         gone: set[str] = set()
         while True:
-            topics, _ = find_topics(self._brokers)
+            topics, _ = find_topics(self._transport)
             ids = topic_ids_of(topics)
-            partitions = set(partitions_of(topics, self._brokers))
+            partitions = set(partitions_of(topics, self._transport))
             if start is not None:
                 stays = {p for p in start.next if p.topic not in gone and self._options.subscription.includes(p)}
                 partitions |= stays
                 ids |= {p.topic: start.topic_ids[p.topic] for p in stays if p.topic in start.topic_ids}
-            self._brokers.cluster.topic_ids = ids
+            self._transport.topic_ids = ids
             try:
-                starts = self._brokers.offsets(dict.fromkeys(partitions, EARLIEST))
-                ends = self._brokers.offsets(dict.fromkeys(partitions, LATEST))
+                starts = self._transport.offsets(dict.fromkeys(partitions, EARLIEST))
+                ends = self._transport.offsets(dict.fromkeys(partitions, LATEST))
             except TopicGone as error:
                 gone.add(error.topic)
                 self._world.sleep(backoff.next_wait_s("asking for offsets", error))
@@ -134,7 +132,7 @@ class StreamDriver:
 
     def _goal(self, start: StreamOffset, logs: Logs) -> StreamOffset:
         """The end of a micro-batch without limits. Raises DataLoss."""
-        goal = StreamOffset(self._brokers.cluster.cluster_id, logs.topic_ids, logs.ends, {})
+        goal = StreamOffset(self._transport.cluster_id, logs.topic_ids, logs.ends, {})
         known = {p for p in logs.ends if p in start.next and goal.same_topic(p.topic, start)}
         ends = {p: self._end_of_known(p, start.next[p], e) if p in known else e for p, e in logs.ends.items()}
         if start.is_initial:
@@ -162,12 +160,14 @@ class StreamDriver:
         """Raise BadOption where the checkpoint is one of another cluster."""
         if self._checked_cluster:
             return
-        self._brokers.topics(())
-        mine = self._brokers.cluster.cluster_id
+        self._transport.topics(())
+        mine = self._transport.cluster_id
         if None not in (mine, offset.cluster_id) and mine != offset.cluster_id:
+            of_brokers = bool(self._options.bootstrap)
+            source = "the brokers of kafka.bootstrap.servers are" if of_brokers else "the directories of logDirs are of"
             raise BadOption(
-                f"the checkpoint is of the cluster {offset.cluster_id}, but the brokers of kafka.bootstrap.servers are "
-                f"the cluster {mine}. Correct kafka.bootstrap.servers, or give the query another checkpointLocation."
+                f"the checkpoint is of the cluster {offset.cluster_id}, but {source} the cluster {mine}. Correct this "
+                "option, or give the query another checkpointLocation."
             )
         self._checked_cluster = True
 
@@ -191,7 +191,7 @@ class StreamDriver:
     def _average_bytes(self, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, float]:
         """The average bytes of one offset in each partition; nothing for a topic that is gone."""
         try:
-            return average_bytes(self._brokers, ranges)
+            return average_bytes(self._transport, ranges)
         except TopicGone:
             return {}
 

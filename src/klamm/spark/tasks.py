@@ -1,23 +1,27 @@
 """What a Spark worker does with one task: read its ranges, apply the filter, and return Arrow record batches."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from klamm.runtime.blocking import BlockingWorld, RealBlockingWorld
+from klamm.runtime.disk import RealDisk
 from klamm.runtime.memory import freeze_objects
 from klamm.spark.columns import lost_rows
 from klamm.spark.decoder import RecordSelection, decode
 from klamm.spark.errors import LostRange
-from klamm.spark.fetch import RangeReader
+from klamm.spark.fetch import Fetched, RangeReader
 from klamm.spark.filters import RowFilter
+from klamm.spark.log_dirs import LogDirs
 from klamm.spark.options import ReadOptions
 from klamm.spark.pool import ClientPool
-from klamm.spark.ranges import TaskRanges
-from klamm.spark.read_client import read_client
+from klamm.spark.ranges import OffsetRange, TaskRanges
+from klamm.spark.read_client import ReadClient, read_client
 from klamm.spark.schema import Columns
+from klamm.spark.stored_ranges import StoredRangeReader, read_stored_first
 from klamm.spark.value_column import ValueColumn
 
 POOL: Final = ClientPool()
@@ -58,16 +62,36 @@ def _read_ranges(world: BlockingWorld, job: Job, task: TaskRanges, pool: ClientP
             yield values.apply(job.wanted.apply(lost_rows(lost, values.read)), None)
     if not task.ranges:
         return
-    with read_client(world, job.options, pool) as brokers:
+    with _brokers(world, job.options, pool) as brokers:
         for offset_range in task.ranges:
-            partition, _, end, _ = offset_range
-            for found in RangeReader(brokers, offset_range):
+            partition, end = offset_range.topic_partition, offset_range.end
+            for found in _read_range(world, job.options, brokers, offset_range):
                 if not isinstance(found, LostRange):
                     selection = RecordSelection(partition, found.start, end, values.read)
-                    for rows in decode(found.run, selection, found.aborted):
+                    for rows in decode(found.run, selection, found.aborted, origin=found.origin):
                         yield values.apply(job.wanted.apply(rows), brokers)
                 elif job.options.reports_losses:
                     yield values.apply(job.wanted.apply(lost_rows(found, values.read)), brokers)
+
+
+@contextmanager
+def _brokers(world: BlockingWorld, options: ReadOptions, pool: ClientPool | None) -> Iterator[ReadClient | None]:
+    """Yield a client for the brokers that the options name; None where they name none."""
+    if not options.bootstrap:
+        yield None
+        return
+    with read_client(world, options, pool) as brokers:
+        yield brokers
+
+
+def _read_range(
+    world: BlockingWorld, options: ReadOptions, brokers: ReadClient | None, offset_range: OffsetRange
+) -> Iterable[Fetched | LostRange]:
+    """Read one range from where its plan says: the files of a replica, brokers, or both."""
+    if brokers is not None and offset_range.replica is None:
+        return RangeReader(brokers, offset_range)
+    stored = StoredRangeReader(RealDisk(), LogDirs(world, RealDisk(), options), offset_range)
+    return stored if brokers is None else read_stored_first(stored, brokers, offset_range)
 
 
 def freeze_heap() -> None:

@@ -8,13 +8,16 @@ import pyarrow.compute as pc
 
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
+from klamm.spark.avro import decode_avro
 from klamm.spark.dead_letters import dead_letter, write_dead_letters
 from klamm.spark.options import ReadOptions
 from klamm.spark.read_client import ReadClient
 from klamm.spark.schema import Columns
-from klamm.spark.values import decode_json, decode_strings, reason_column, without
+from klamm.spark.values import Decoder, decode_json, decode_strings, reason_column, without
 from klamm.wire.records import NewRecord
 
+_DECODED: Final = frozenset(("value", "rawValue", "decodeError"))
+"""The columns that are made from the value of a record."""
 _PLACE: Final = ("topic", "partition", "offset")
 _LETTER: Final = ("key", "timestamp", "headers")
 
@@ -29,10 +32,10 @@ class ValueColumn:
     def __init__(self, options: ReadOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
-        decodes = "value" in columns.names or "decodeError" in columns.names
+        decodes = not _DECODED.isdisjoint(columns.names)
         self.is_active = options.values.format != "raw" and decodes
         self.read = self._columns_to_read()
-        self._decode = decode_strings if columns.value_type is None else decode_json(columns.value_type)
+        self._decode = _decoder(options, columns.value_type)
 
     def apply(self, rows: pa.RecordBatch, brokers: ReadClient | None) -> pa.RecordBatch:
         """The rows with decoded values and the job's columns. Raises BadValue, and what writing dead letters raises.
@@ -44,7 +47,7 @@ class ValueColumn:
         values, reasons = self._decode(rows.column("value"))
         on_error = self._options.values.on_error
         columns = {name: rows.column(name) for name in rows.schema.names} | {"value": values}
-        columns["decodeError"] = reason_column(rows.num_rows, reasons)
+        columns |= {"rawValue": rows.column("value"), "decodeError": reason_column(rows.num_rows, reasons)}
         found = pa.RecordBatch.from_pydict({name: columns[name] for name in self._columns.names})
         if not reasons or on_error.reports:
             return found
@@ -59,7 +62,7 @@ class ValueColumn:
         if not self.is_active:
             return self._columns.names
         needed = ["value", *_PLACE, *(_LETTER if self._options.values.on_error.dead_letters else ())]
-        names = [name for name in self._columns.names if name != "decodeError"]
+        names = [name for name in self._columns.names if name not in _DECODED]
         return tuple(dict.fromkeys([*names, *needed]))
 
     def _bad_value(self, rows: pa.RecordBatch, reasons: dict[int, str]) -> str:
@@ -71,6 +74,16 @@ class ValueColumn:
             f"in {rows.num_rows} records. Set the option onDecodeError to report or deadletter:TOPIC, or correct "
             "valueFormat or valueSchema."
         )
+
+
+def _decoder(options: ReadOptions, kind: pa.StructType | None) -> Decoder:
+    """The decoder of the format that the options say; `kind` is None for text."""
+    if kind is None:
+        return decode_strings
+    if options.values.format == "avro":
+        assert options.values.schema is not None, "the schema gave the type"
+        return decode_avro(options.values.schema, kind, options.values.registry)
+    return decode_json(kind)
 
 
 def _letters(rows: pa.RecordBatch, reasons: dict[int, str]) -> Sequence[tuple[int, NewRecord]]:

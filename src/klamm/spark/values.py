@@ -124,7 +124,7 @@ def _numbered(number: int, value: bytes) -> bytes:
     """
     text = value.lstrip()
     if not text.startswith(b"{"):
-        raise pa.ArrowInvalid("it is not an object")
+        raise pa.ArrowInvalid("the value is not an object")
     rest = text[1:].lstrip()
     return b'{"%s":%d%s%s' % (_NUMBER.name.encode(), number, b"" if rest.startswith(b"}") else b",", rest)
 

@@ -122,7 +122,7 @@ class Journal:
         return self.begin("event", event=kind, **facts)
 
     def begin(self, kind: str, **facts: Any) -> str:
-        """Write a line of this kind that begins a cause; returns the cause."""
+        """Write a journal line of this kind that later lines name as their cause; return its id."""
         self._causes += 1
         cause = f"{self._causes_of}{self._causes}"
         self.line(cause, kind, **facts)
@@ -220,7 +220,10 @@ class Journal:
         self._retried = key
 
     def end_event(self, is_retried: bool) -> None:
-        """End the event; its refusals are remembered only while it is retried, so that retries do not repeat them."""
+        """End the event in the journal.
+
+        With `is_retried` its refusals are remembered, so that the retry does not write them again.
+        """
         if not is_retried:
             self._refused.clear()
         elif self._refused or self._refused_now:

@@ -226,6 +226,8 @@ TABLE: Final[dict[str, MetricRow]] = {
                   "Partitions in memory for the election of this node."),
         MetricRow("klamm_controller_standby_changed_znodes", GAUGE, "", (), "",
                   "Znodes that changed, and that this node has still to read again."),
+        MetricRow("klamm_controller_standby_lag_ms", GAUGE, "ms", (), "",
+                  "Time since the oldest change that this node was notified of and has not read again yet; else 0."),
         MetricRow("klamm_controller_standby_reads", COUNTER, "", (), "",
                   "Znodes of topics and partition states that this node has read as a standby of the controller."),
         MetricRow("klamm_controller_standby_losses", COUNTER, "", (), "",

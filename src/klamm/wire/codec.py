@@ -1,14 +1,14 @@
 """What all message classes share: encoding and decoding in any version, compiled at first use."""
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from klamm.wire import plain
 from klamm.wire.compile_decode import compile_decoder
-from klamm.wire.compile_encode import Parts, compile_encoder
+from klamm.wire.compile_encode import Parts, compile_element_encoder, compile_encoder
 from klamm.wire.errors import UnencodableField, UnsupportedVersion
 from klamm.wire.schema import Message
 from klamm.wire.source import ParseError
@@ -29,6 +29,16 @@ class Codec:
         self.classes = classes
         self.encoders = _Compiled(message, classes, compile_encoder)
         self.decoders = _Compiled(message, classes, compile_decoder)
+        self._element_encoders: dict[tuple[str, int], Callable[[Any, Parts], None]] = {}
+
+    def element_encoder(self, name: str, version: int) -> Callable[[Any, Parts], None]:
+        """The compiled encoder of many structs of this name, compiled on first use."""
+        found = self._element_encoders.get((name, version))
+        if found is None:
+            struct_ = next(s for s in self.message.structs() if s.name == name)
+            found = compile_element_encoder(self.message, struct_, version, self.classes)
+            self._element_encoders[name, version] = found
+        return found
 
 
 class _Compiled(dict[int, Callable[..., Any]]):
@@ -80,6 +90,19 @@ class WireMessage(WireStruct, gc=False):
             plain.encode(codec.message, version, self)
             raise UnencodableField(codec.message.name, version, "", str(error)) from error
         return pieces
+
+    @classmethod
+    def encode_elements(cls, struct_: type[WireStruct], elements: Sequence[WireStruct], version: int) -> list[bytes]:
+        """Encode each of these structs of numbers and arrays of numbers, which an array of this message may contain.
+
+        In an `EncodedElements` they take the place of the structs. Raises UnencodableField.
+        """
+        encoded: list[Any] = []
+        try:
+            cls.CODEC.element_encoder(struct_.__name__, version)(elements, encoded)
+        except _ENCODE_ERRORS as error:
+            raise UnencodableField(cls.CODEC.message.name, version, struct_.__name__, str(error)) from error
+        return encoded
 
     @classmethod
     def decode(cls, buffer: Buffer, version: int, offset: int = 0) -> Any:

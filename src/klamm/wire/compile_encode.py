@@ -13,7 +13,7 @@ from typing import Any
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.errors import UnsupportedField
 from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
-from klamm.wire.source import MAX_STRING_BYTES, CountedPack, ShapedPack, Source, uvarint
+from klamm.wire.source import MAX_STRING_BYTES, CountedPack, EncodedElements, ShapedPack, Source, uvarint
 
 Parts = list[bytes | memoryview]
 
@@ -24,6 +24,17 @@ def compile_encoder(message: Message, version: int, classes: Mapping[str, type])
     `classes` has the class of each struct by name.
     """
     return _Encoder(message, version, classes).function()
+
+
+def compile_element_encoder(
+    message: Message, struct_: Struct, version: int, classes: Mapping[str, type]
+) -> Callable[[Any, Parts], None]:
+    """Return a function that takes structs of the message and a list, and appends one byte string for each of them.
+
+    The struct has only numbers and arrays of numbers in this version: such a struct is encoded in one piece.
+    """
+    assert _is_packed_at_once(struct_, version), f"{struct_.name} is not encoded in one piece"
+    return _Encoder(message, version, classes).element_function(struct_)
 
 
 class _Run:
@@ -80,6 +91,12 @@ class _Encoder:
         self._struct(self._message.body, "x", run)
         run.write()
         return self.source.compile("encode", f"encode {self._message.name} v{self._version}")
+
+    def element_function(self, struct_: Struct) -> Callable[[Any, Parts], None]:
+        """Return the compiled encoder of many structs that the message holds."""
+        self.source.line("add = w.append")
+        self._array_of_structs(struct_, "x", _Run(self.source, "add"))
+        return self.source.compile("encode", f"encode many {struct_.name} v{self._version}")
 
     def _raise_unsupported(self, field: str, value: object) -> None:
         """Raise UnsupportedField, because this version has no such field and its value is not the default."""
@@ -256,18 +273,35 @@ class _Encoder:
             source.constants[packs] = CountedPack.of(FIXED[element][0])
             line(f"{run.add_name}({packs}[{length}](*{items}))")
             return
+        if isinstance(element, Struct) and _is_packed_at_once(element, self._version):
+            source.constants["EncodedElements"] = EncodedElements
+            line(f"if {items}.__class__ is EncodedElements: {run.add_name}(b''.join({items}))")
+            line("else:")
+            source.indent()
+            self._array_of_structs(element, items, run)
+            source.dedent()
+            return
+        if isinstance(element, Struct):
+            self._array_of_structs(element, items, run)
+            return
         item = source.name("i")
         line(f"for {item} in {items}:")
         source.indent()
-        if isinstance(element, Struct):
-            if element.is_flat(self._version) and any(f.is_array for f in element.in_order(self._version)):
-                self._emit_flat_struct(element, item, run)
-            else:
-                self._struct(element, item, run)
-        else:
-            self._field(Field("", element, False, self._message.versions), item, run)
+        self._field(Field("", element, False, self._message.versions), item, run)
         run.write()
         source.dedent()
+
+    def _array_of_structs(self, struct_: Struct, items: str, run: _Run) -> None:
+        """Emit source that encodes the structs of an array one after the other."""
+        item = self.source.name("i")
+        self.source.line(f"for {item} in {items}:")
+        self.source.indent()
+        if _is_packed_at_once(struct_, self._version):
+            self._emit_flat_struct(struct_, item, run)
+        else:
+            self._struct(struct_, item, run)
+        run.write()
+        self.source.dedent()
 
     def _emit_flat_struct(self, struct_: Struct, owner: str, run: _Run) -> None:
         """Emit source that packs the whole struct at once; its format is looked up by the lengths of the arrays."""
@@ -292,6 +326,11 @@ class _Encoder:
         line(f"{run.add_name}({packs}[{', '.join(lengths)},]({', '.join(values)}))")
 
 
+def _is_packed_at_once(struct_: Struct, version: int) -> bool:
+    """Whether the struct has numbers and arrays of numbers only, and at least one array."""
+    return struct_.is_flat(version) and any(f.is_array for f in struct_.in_order(version))
+
+
 def _add_fixed(kind: Kind, value: str, run: _Run) -> None:
     """Add a value of fixed size to the run."""
     run.add(FIXED[kind][0], f"{value}.bytes" if kind is Kind.UUID else value)
@@ -299,4 +338,4 @@ def _add_fixed(kind: Kind, value: str, run: _Run) -> None:
 
 def _raise_too_long(length: int) -> None:
     """Raise ValueError for a string of `length` encoded bytes, more than the format allows."""
-    raise ValueError(f"a string of {length} bytes is too long; at most {MAX_STRING_BYTES} are valid")
+    raise ValueError(f"a string field of the message has {length} bytes; at most {MAX_STRING_BYTES} are valid")

@@ -63,9 +63,14 @@ class _Reader(_FieldPath):
         """Decode the message. Raises MalformedMessage."""
         try:
             return self._struct(self._message.body)
-        except (ParseError, IndexError) as error:
-            reason = str(error) if isinstance(error, ParseError) else "the message ends within this field"
-            raise MalformedMessage(self._message.name, self._version, self._field_path, self._at, reason) from None
+        except ParseError as error:
+            raise self._malformed(str(error)) from None
+        except IndexError:
+            raise self._malformed("the message ends within this field") from None
+
+    def _malformed(self, reason: str) -> MalformedMessage:
+        """Return the error for the current field; it names the message, its version, the field and the byte."""
+        return MalformedMessage(self._message.name, self._version, self._field_path, self._at, reason)
 
     def _struct(self, struct_: Struct) -> Any:
         """Decode a struct."""
@@ -92,7 +97,7 @@ class _Reader(_FieldPath):
         """Decode a tagged field that must end at `stop`."""
         value = self._field(field)
         if self._at != stop:
-            raise ParseError(f"the tagged field ends at byte {self._at}, but by its size at byte {stop}")
+            raise self._malformed(f"the tagged field ends at byte {self._at}, but by its size at byte {stop}")
         return value
 
     def _field(self, field: Field) -> Any:
@@ -111,7 +116,9 @@ class _Reader(_FieldPath):
         """Decode an array of this many elements."""
         minimum = min_bytes(element, self._version, self._flexible)
         if count > (len(self._buffer) - self._at) // minimum:
-            raise ParseError(f"{count} elements do not fit into the {len(self._buffer) - self._at} bytes that remain")
+            raise self._malformed(
+                f"{count} elements do not fit into the {len(self._buffer) - self._at} bytes that remain"
+            )
         items = [self._with_path(f"[{i}]", partial(self._element, element)) for i in range(count)]
         return items if isinstance(element, Struct) else tuple(items)
 
@@ -129,7 +136,7 @@ class _Reader(_FieldPath):
         if length is None:
             return None
         if kind is Kind.STR and length > MAX_STRING_BYTES:
-            raise ParseError(f"a string of {length} bytes is too long; at most {MAX_STRING_BYTES} are valid")
+            raise self._malformed(f"a string of {length} bytes is too long; at most {MAX_STRING_BYTES} are valid")
         raw = self._read_bytes(length)
         return raw.decode("utf-8", "replace") if kind is Kind.STR else raw
 
@@ -139,7 +146,7 @@ class _Reader(_FieldPath):
         if length >= 0:
             return length
         if not nullable:
-            raise ParseError("null is not valid for this field")
+            raise self._malformed("null is not valid for this field")
         return None
 
     def _uvarint(self) -> int:
@@ -152,16 +159,16 @@ class _Reader(_FieldPath):
         return struct.unpack(f">{character.lstrip('>')}", self._read_bytes(size))[0]
 
     def _read_bytes(self, size: int) -> bytes:
-        """Return the next `size` bytes and advance. Raises ParseError where fewer remain."""
+        """Return the next `size` bytes and advance. Raises MalformedMessage where fewer remain."""
         self._check_remaining(size)
         raw = self._buffer[self._at : self._at + size]
         self._at += size
         return raw
 
     def _check_remaining(self, size: int) -> None:
-        """Raise ParseError where fewer than `size` bytes remain."""
+        """Raise MalformedMessage where fewer than `size` bytes remain."""
         if self._at + size > len(self._buffer):
-            raise ParseError(f"the field needs {size} bytes, but only {len(self._buffer) - self._at} remain")
+            raise self._malformed(f"the field needs {size} bytes, but only {len(self._buffer) - self._at} remain")
 
 
 class _Writer(_FieldPath):
@@ -170,7 +177,11 @@ class _Writer(_FieldPath):
         try:
             return self._struct(self._message.body, value)
         except (struct.error, TypeError, ValueError, AttributeError) as error:
-            raise UnencodableField(self._message.name, self._version, self._field_path, str(error)) from None
+            raise self._unencodable(str(error)) from None
+
+    def _unencodable(self, reason: str) -> UnencodableField:
+        """Return the error for the current field; it names the message, its version and the field."""
+        return UnencodableField(self._message.name, self._version, self._field_path, reason)
 
     def _struct(self, struct_: Struct, value: Any) -> bytes:
         """Encode a struct."""
@@ -225,13 +236,13 @@ class _Writer(_FieldPath):
             return self._null(kind, nullable)
         raw = value.encode() if kind is Kind.STR else bytes(value)
         if kind is Kind.STR and len(raw) > MAX_STRING_BYTES:
-            raise ValueError(f"a string of {len(raw)} bytes is too long; at most {MAX_STRING_BYTES} are valid")
+            raise self._unencodable(f"a string of {len(raw)} bytes is too long; at most {MAX_STRING_BYTES} are valid")
         return self._length(kind, len(raw)) + raw
 
     def _null(self, kind: Kind | None, nullable: bool) -> bytes:
         """Encode null. Raises UnencodableField if the field is not nullable."""
         if not nullable:
-            raise ValueError("null is not valid for this field")
+            raise self._unencodable("null is not valid for this field")
         return self._length(kind, -1)
 
     def _length(self, kind: Kind | None, length: int) -> bytes:

@@ -18,7 +18,7 @@ _ONE_BYTE_LENGTH: Final = 127
 
 
 class ParseError(Exception):
-    """The bytes do not parse. The reference codec then finds the field."""
+    """The bytes do not parse. The reference codec (`klamm.wire.plain`) then decodes again and names the field."""
 
 
 class Source:
@@ -114,9 +114,9 @@ def continue_uvarint(buffer: bytes, position: int, value: int) -> tuple[int, int
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value > 0x7FFFFFFF:
-                raise ParseError(f"the length {value} is above 2147483647")
+                raise ParseError(f"the length before byte {position} of the message is {value}, above 2147483647")
             return value, position
-    raise ParseError("an unsigned varint is longer than five bytes")
+    raise ParseError(f"the unsigned varint at byte {position - 5} of the message is longer than five bytes")
 
 
 def skip_tagged(buffer: bytes, position: int, count: int) -> int:
@@ -128,7 +128,7 @@ def skip_tagged(buffer: bytes, position: int, count: int) -> int:
         size, position = read_uvarint(buffer, position)
         position += size
         if position > len(buffer):
-            raise ParseError(f"a tagged field of {size} bytes is longer than the bytes that remain")
+            raise ParseError(f"the tagged field of {size} bytes passes the end of the message, byte {len(buffer)}")
     return position
 
 
@@ -165,6 +165,13 @@ class CountedPack(dict[int, Callable[..., bytes]]):
     def of(character: str) -> "CountedPack":
         """Return the functions that pack numbers of this `struct` format character, by the count of numbers."""
         return CountedPack(character)
+
+
+class EncodedElements(list[Any]):
+    """Byte strings of structs that are encoded already; takes the place of the array of these structs in a message.
+
+    Only for structs of numbers and arrays of numbers: `WireMessage.encode_elements` encodes them.
+    """
 
 
 class ShapedPack(dict[tuple[int, ...], Callable[..., bytes]]):

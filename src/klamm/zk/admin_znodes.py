@@ -156,7 +156,7 @@ def decode_config_change(child: str, payload: bytes | None) -> str:
         return f"{read.entity_type}/{read.entity_name}"
     if read.version == 2 and read.entity_path and not read.entity_path.startswith("/"):
         return read.entity_path
-    raise MalformedZnode(path, f"the entry has version {read.version} and no valid entity")
+    raise MalformedZnode(path, reason=f"the entry has version {read.version} and no valid entity")
 
 
 # ---- cluster id, features, producer ids, migration
@@ -214,11 +214,15 @@ def decode_features(payload: bytes | None) -> FinalizedFeatures:
     """The finalized features in the payload of `/feature`. Raises MalformedZnode."""
     read = decode_json(FEATURE, payload, _Feature)
     if read.version not in (1, 2) or read.status not in (FEATURE_DISABLED, FEATURE_ENABLED):
-        raise MalformedZnode(FEATURE, f"version {read.version} or status {read.status} of the features is not valid")
+        raise MalformedZnode(
+            FEATURE, reason=f"version {read.version} or status {read.status} of the features is not valid"
+        )
     levels = {name: facts.get("max_version_level", 0) for name, facts in read.features.items()}
     wrong = [f"{name} {level}" for name, level in levels.items() if level < 1]
     if wrong:
-        raise MalformedZnode(FEATURE, f"the max_version_level of a feature must be at least 1, not {', '.join(wrong)}")
+        raise MalformedZnode(
+            FEATURE, reason=f"the max_version_level of a feature must be at least 1, not {', '.join(wrong)}"
+        )
     return FinalizedFeatures(read.version, read.status == FEATURE_ENABLED, levels)
 
 
@@ -253,5 +257,5 @@ def decode_producer_id_block(payload: bytes | None) -> ProducerIdBlock | None:
     except ValueError as error:
         raise MalformedZnode(PRODUCER_ID_BLOCK, str(error)) from error
     if not 0 <= first <= last <= MAX_INT64:
-        raise MalformedZnode(PRODUCER_ID_BLOCK, f"{first} to {last} is not a range of producer ids")
+        raise MalformedZnode(PRODUCER_ID_BLOCK, reason=f"{first} to {last} is not a range of producer ids")
     return ProducerIdBlock(BrokerId(read.broker), first, last)

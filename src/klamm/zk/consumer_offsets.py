@@ -38,4 +38,4 @@ class ConsumerOffsets:
         try:
             return int(content or b"")
         except ValueError:
-            raise MalformedZnode(path, f"{content!r} is not an offset") from None
+            raise MalformedZnode(path, reason=f"{content!r} is not an offset") from None

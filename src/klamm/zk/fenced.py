@@ -61,6 +61,15 @@ class FencedWriter:
                 self._refused[op.path] = None
         return results
 
+    async def write_together(self, ops: Sequence[Op]) -> bool:
+        """Write at most MAX_OPS operations in one multi; returns False if ZooKeeper refused it.
+
+        Raises ControllerMoved.
+        """
+        assert 0 < len(ops) <= MAX_OPS, f"{len(ops)} operations cannot be one multi"
+        results = await _multi(self._client, Check(CONTROLLER_EPOCH, self._epoch_version), ops)
+        return all(result.code is ZkCode.OK for result in results)
+
     async def delete_all(self, paths: Sequence[str]) -> dict[str, ZkCode]:
         """Delete the znodes; returns the error code of each that could not be deleted. Missing ones are skipped."""
         failed: dict[str, ZkCode] = {}
@@ -105,6 +114,17 @@ async def _write(client: MultiClient, check: Check, ops: Sequence[Op], max_ops: 
 
 async def _write_batch(client: MultiClient, check: Check, batch: Sequence[Op], max_ops: int) -> list[Result]:
     """Write one batch in a multi with the epoch check; after a refused operation, the others are written again."""
+    answers = await _multi(client, check, batch)
+    failed = next((i for i, a in enumerate(answers) if a.code is not ZkCode.OK), None)
+    if failed is None:
+        return answers
+    narrower = max(1, min(max_ops, len(batch)) // _BATCH_SHRINK_FACTOR)
+    before = await _write(client, check, batch[:failed], narrower)
+    return [*before, answers[failed], *await _write(client, check, batch[failed + 1 :], narrower)]
+
+
+async def _multi(client: MultiClient, check: Check, batch: Sequence[Op]) -> list[Result]:
+    """Send the operations and the epoch check as one multi; returns the results of the operations."""
     checked, *answers = await client.multi([check, *batch])
     if checked.code is ZkCode.BAD_VERSION:
         raise ControllerMoved(
@@ -112,12 +132,7 @@ async def _write_batch(client: MultiClient, check: Check, batch: Sequence[Op], m
         )
     if checked.code is not ZkCode.OK:
         raise error_of(checked.code, CONTROLLER_EPOCH)
-    failed = next((i for i, a in enumerate(answers) if a.code is not ZkCode.OK), None)
-    if failed is None:
-        return answers
-    narrower = max(1, min(max_ops, len(batch)) // _BATCH_SHRINK_FACTOR)
-    before = await _write(client, check, batch[:failed], narrower)
-    return [*before, answers[failed], *await _write(client, check, batch[failed + 1 :], narrower)]
+    return answers
 
 
 def _batches(ops: Sequence[Op], max_ops: int) -> Iterator[Sequence[Op]]:

@@ -85,11 +85,11 @@ def decode_registration(broker: BrokerId, payload: bytes | None, czxid: int) -> 
     path = broker_path(broker)
     read = decode_json(path, payload, _Registration)
     if read.version < 1:
-        raise MalformedZnode(path, f"the registration has version {read.version}, which klamm cannot read")
+        raise MalformedZnode(path, reason=f"the registration has version {read.version}, which klamm cannot read")
     endpoints = _endpoints(path, read)
     names = [e.listener for e in endpoints]
     if len(set(names)) < len(names):
-        raise MalformedZnode(path, f"the registration names a listener twice: {', '.join(names)}")
+        raise MalformedZnode(path, reason=f"the registration names a listener twice: {', '.join(names)}")
     features = {n: FeatureRange(f.min_version, f.max_version) for n, f in (read.features or {}).items()}
     return Registration(Broker(broker, tuple(endpoints), read.rack, czxid), features)
 
@@ -98,10 +98,10 @@ def _endpoints(path: str, read: _Registration) -> list[Endpoint]:
     """The listeners in a registration. Raises MalformedZnode."""
     if read.version == 1:
         if read.host is None:
-            raise MalformedZnode(path, "the registration has neither endpoints nor host")
+            raise MalformedZnode(path, reason="the registration has neither endpoints nor host")
         return [Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, read.host, _port(path, read.port))]
     if read.endpoints is None:
-        raise MalformedZnode(path, "the registration has no endpoints")
+        raise MalformedZnode(path, reason="the registration has no endpoints")
     return [_endpoint(path, text, read.listener_security_protocol_map) for text in read.endpoints]
 
 
@@ -109,7 +109,7 @@ def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endp
     """One listener, written NAME://host:port. Raises MalformedZnode."""
     match = _ENDPOINT.fullmatch(text)
     if match is None:
-        raise MalformedZnode(path, f"the endpoint {text!r} is not LISTENER://host:port")
+        raise MalformedZnode(path, reason=f"the endpoint {text!r} is not LISTENER://host:port")
     listener = match[1].upper()
     if protocols is None:
         protocol: str | None = listener
@@ -117,7 +117,7 @@ def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endp
         protocol = {name.upper(): value for name, value in protocols.items()}.get(listener)
     if protocol is None or protocol not in SecurityProtocol.__members__:
         raise MalformedZnode(
-            path, f"the listener {listener} has no known security protocol in listener_security_protocol_map"
+            path, reason=f"the listener {listener} has no known security protocol in listener_security_protocol_map"
         )
     return Endpoint(listener, SecurityProtocol[protocol], match[2], _port(path, int(match[3])))
 
@@ -125,5 +125,5 @@ def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endp
 def _port(path: str, number: int) -> int:
     """A valid port, or -1. Raises MalformedZnode."""
     if not -1 <= number <= MAX_PORT:
-        raise MalformedZnode(path, f"the registration has port {number}, but valid are -1 to {MAX_PORT}")
+        raise MalformedZnode(path, reason=f"the registration has port {number}, but valid are -1 to {MAX_PORT}")
     return number

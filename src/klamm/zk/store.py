@@ -330,6 +330,16 @@ class Store:
             return {}
         return decode_config(entity_type, entity, data)
 
+    async def read_committed_topic_configs(
+        self, topics: Sequence[str]
+    ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        """Read as `read_topic_configs`, and miss nothing that was written before, also where the server lags.
+
+        Nobody announces the config of a new topic: who misses it never gets it.
+        """
+        await self.sync(znodes.CONFIG)
+        return await self.read_topic_configs(topics)
+
     async def read_topic_configs(self, topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
         """The config of each topic, and the reasons for those that cannot be read."""
         results = await self.client.get_many([znodes.topic_config_path(t) for t in topics])

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from klamm.zk import znodes
-from klamm.zk.fenced import FencedWriter, chunks
+from klamm.zk.fenced import MAX_OPS, FencedWriter, chunks
+from klamm.zk.operations import Delete
 from klamm.zk.port import ZooKeeperClient
 
 LISTS_AT_ONCE: Final = 2_000
 """Znodes whose children are listed in one step."""
+TOPICS_AT_ONCE: Final = MAX_OPS // 2
+"""Topics that are deleted in one multi, each with its config."""
 
 
 class TopicDeletionStore:
@@ -30,13 +33,29 @@ class TopicDeletionStore:
 
         The deletion requests are not deleted here: after a crash in between, the next controller begins again.
         """
-        paths = [znodes.topic_path(t) for t in topics]
-        below = reversed(await self._levels_below(paths))
+        below = reversed(await self._levels_below([znodes.topic_path(t) for t in topics]))
         failed: dict[str, str] = {}
-        for level in (*below, [*paths, *(znodes.topic_config_path(t) for t in topics)]):
-            left = await self._writer.delete_all([path for path in level if _topic_of(path) not in failed])
-            failed |= {_topic_of(path): f"{path} cannot be deleted: {code.name}" for path, code in left.items()}
+        for level in below:
+            failed |= await self._delete(path for path in level if _topic_of(path) not in failed)
+        for chunk in chunks((t for t in topics if t not in failed), TOPICS_AT_ONCE):
+            failed |= await self._delete_with_configs(chunk)
         return failed
+
+    async def _delete_with_configs(self, topics: Sequence[str]) -> dict[str, str]:
+        """Delete topics without partitions in the same multi as their configs, or if it is refused, after them.
+
+        No topic is deleted before its config: a later topic of the same name would have it.
+        """
+        paths, configs = [znodes.topic_path(t) for t in topics], [znodes.topic_config_path(t) for t in topics]
+        if await self._writer.write_together([Delete(path) for path in (*paths, *configs)]):
+            return {}
+        failed = await self._delete(configs)
+        return failed | await self._delete(path for path in paths if _topic_of(path) not in failed)
+
+    async def _delete(self, paths: Iterable[str]) -> dict[str, str]:
+        """Delete znodes of topics; returns the reasons by topic for those that could not be deleted."""
+        left = await self._writer.delete_all(list(paths))
+        return {_topic_of(path): f"{path} cannot be deleted: {code.name}" for path, code in left.items()}
 
     async def delete_requests(self, topics: Iterable[str]) -> dict[str, str]:
         """Delete deletion requests; returns the reasons by path for those that could not be deleted."""

@@ -80,7 +80,7 @@ class PartitionLike(Protocol):
 
 
 class MalformedZnode(KlammError):
-    """A payload that cannot be decoded; the message has path and reason."""
+    """The content of a znode cannot be decoded: `cannot read the znode PATH: REASON`."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"cannot read the znode {path}: {reason}")
@@ -158,7 +158,7 @@ def broker_id_of(child: str) -> BrokerId | None:
 def decode_json(path: str, payload: bytes | None, shape: type[T]) -> T:
     """Decode a payload of this shape. Raises MalformedZnode if it is missing, invalid or has another shape."""
     if payload is None:
-        raise MalformedZnode(path, "the znode is empty")
+        raise MalformedZnode(path, reason="the znode is empty")
     try:
         return msgspec.json.decode(payload, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -213,7 +213,7 @@ def decode_controller_epoch(payload: bytes | None) -> int:
     """The controller epoch. Raises MalformedZnode."""
     text = (payload or b"").strip()
     if not text.isdigit() or len(text) > 10 or int(text) > MAX_INT32:
-        raise MalformedZnode(CONTROLLER_EPOCH, f"{payload!r} is not a whole number from 0 to 2147483647")
+        raise MalformedZnode(CONTROLLER_EPOCH, reason=f"{payload!r} is not a whole number from 0 to 2147483647")
     return int(text)
 
 

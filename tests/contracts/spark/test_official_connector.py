@@ -32,14 +32,22 @@ KLAMM = {"spark.python.unix.domain.socket.enabled": "true"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Two Spark sessions start for any number of cases, and one needs another PySpark: `make test` leaves them out."""
-    if "name" not in metafunc.fixturenames:
+    """Run each case of the source beside Spark's own, or skip them all in `make test`."""
+    parametrize_cases(metafunc, "name", [c.name for c in all_cases()])
+
+
+def parametrize_cases(metafunc: pytest.Metafunc, fixture: str, names: Sequence[str]) -> None:
+    """Parametrize `fixture` with the names of the cases.
+
+    Two Spark sessions start for any number of cases, and one needs another PySpark: `make test` leaves them out.
+    """
+    if fixture not in metafunc.fixturenames:
         return
     if metafunc.config.getoption("--connector-cases"):
-        metafunc.parametrize("name", [c.name for c in all_cases()])
+        metafunc.parametrize(fixture, names)
     else:
         skip = pytest.mark.skip(reason="`make prove ONLY=spark-connector` runs all cases")
-        metafunc.parametrize("name", [pytest.param("", id="every case", marks=skip)])
+        metafunc.parametrize(fixture, [pytest.param("", id="every case", marks=skip)])
 
 
 def run(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.contracts.spark.sink_cases import PARTITIONS, SINK_DIFFERENCES, sink_cases
-from tests.contracts.spark.test_official_connector import KLAMM, ONE_NODE, TIMEOUT_S, run
+from tests.contracts.spark.test_official_connector import KLAMM, ONE_NODE, TIMEOUT_S, parametrize_cases, run
 from tests.support import official_connector
 from tests.support.cluster import Cluster
 
@@ -16,14 +16,8 @@ FORMATS = ("klamm", "kafka")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """As in `test_official_connector`."""
-    if "sink_case" not in metafunc.fixturenames:
-        return
-    if metafunc.config.getoption("--connector-cases"):
-        metafunc.parametrize("sink_case", [c.name for c in sink_cases()])
-    else:
-        skip = pytest.mark.skip(reason="`make prove ONLY=spark-connector` runs all cases")
-        metafunc.parametrize("sink_case", [pytest.param("", id="every case", marks=skip)])
+    """Run each case of the sink beside Spark's own, or skip them all in `make test`."""
+    parametrize_cases(metafunc, "sink_case", [c.name for c in sink_cases()])
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from tests.simulation.injected_bugs.mutant import Mutant, Patch
 from klamm.coordinator.decisions import members
 from klamm.coordinator.handlers import rebalance
 from klamm.coordinator.handlers.ownership import Ownership
+from klamm.coordinator.sessions import Sessions
 from klamm.model.errors import ErrorCode
 
 
@@ -39,8 +40,14 @@ def everyone_gets_everything(patch: Patch) -> None:
     patch.setattr(rebalance, "set_assignment", of_all)
 
 
+def silent_members_stay(patch: Patch) -> None:
+    """The session of a member that sends nothing any more never expires."""
+    patch.setattr(Sessions, "_on_timer", lambda self, group, member: None)
+
+
 MUTANTS: Final = (
     Mutant("g", "", "a new coordinator does not load its groups", groups_not_loaded, (57,)),
     Mutant("g1", "", "the generation of a member is not checked", generations_not_checked, (57,)),
+    Mutant("g2", "", "silent members stay in the group", silent_members_stay, (57,)),
     Mutant("g3", "", "two members get the same partitions", everyone_gets_everything, (57,)),
 )

@@ -150,8 +150,10 @@ MUTANTS = (
     Mutant(
         "8", "KAFKA-1188", "brokers take orders of older leader epochs", orders_of_old_leader_epochs_are_taken, (8, 44)
     ),
-    Mutant("9", "KAFKA-1382", "own writes whose answer was lost are foreign", own_lost_write_not_recognised, (31, 42)),
-    Mutant("9a", "KAFKA-1382", "the same, of ISR changes alone", own_lost_isr_change_not_recognised, (31, 42)),
+    Mutant(
+        "9", "KAFKA-1382", "own writes whose answer was lost are foreign", own_lost_write_not_recognised, (9, 31, 42)
+    ),
+    Mutant("9a", "KAFKA-1382", "the same, of ISR changes alone", own_lost_isr_change_not_recognised, (9, 31, 42)),
     Mutant("9b", "KAFKA-1382", "the same, of first states", own_lost_creation_not_recognised, (34, 41, 19)),
     Mutant("10", "KAFKA-1647", "brokers make no replica without a leader", no_replica_without_a_leader, (44,)),
     Mutant("11", "KAFKA-1681", "failover forgets deletions", deletions_forgotten_in_failover, (43,)),

@@ -2,6 +2,7 @@
  * Kafka's Java client as a process that prints what happens as JSON lines, as tests/support/group_member.py does.
  *
  *     JavaClient member BOOTSTRAP GROUP TOPIC [INSTANCE_ID]     a consumer; commits, then prints what it has committed
+ *     JavaClient member-cooperative BOOTSTRAP GROUP TOPIC       the same with CooperativeStickyAssignor
  *     JavaClient produce BOOTSTRAP TOPIC FIRST COUNT            an idempotent producer of numbered records
  *     JavaClient seek BOOTSTRAP TOPIC                           reads partition 0 from several positions
  *     JavaClient copy BOOTSTRAP GROUP SOURCE TARGET ID          copies each record exactly once, until it is killed
@@ -15,6 +16,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.concurrent.Future;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
@@ -38,7 +41,9 @@ public class JavaClient {
     public static void main(String[] arguments) throws Exception {
         switch (arguments[0]) {
             case "member" -> consume(arguments[1], arguments[2], arguments[3],
-                arguments.length > 4 ? arguments[4] : null);
+                arguments.length > 4 ? arguments[4] : null, "RangeAssignor");
+            case "member-cooperative" -> consume(arguments[1], arguments[2], arguments[3], null,
+                "CooperativeStickyAssignor");
             case "produce" -> produce(arguments[1], arguments[2], Integer.parseInt(arguments[3]),
                 Integer.parseInt(arguments[4]));
             case "seek" -> seek(arguments[1], arguments[2]);
@@ -78,22 +83,32 @@ public class JavaClient {
         return config;
     }
 
+    /* Says which partitions the member has, each time that some come or go, and which went. */
     private static ConsumerRebalanceListener listener() {
+        Set<Integer> assigned = new TreeSet<>();
         return new ConsumerRebalanceListener() {
             @Override
-            public void onPartitionsRevoked(Collection<TopicPartition> revoked) {
+            public void onPartitionsRevoked(Collection<TopicPartition> gone) {
+                assigned.removeAll(numbers(gone));
+                say("revoked", "\"partitions\": " + numbers(gone));
+                say("assigned", "\"partitions\": " + assigned);
             }
 
             @Override
-            public void onPartitionsAssigned(Collection<TopicPartition> assigned) {
-                say("assigned", "\"partitions\": " + assigned.stream().map(TopicPartition::partition).sorted()
-                    .map(String::valueOf).collect(Collectors.joining(", ", "[", "]")));
+            public void onPartitionsAssigned(Collection<TopicPartition> added) {
+                assigned.addAll(numbers(added));
+                say("assigned", "\"partitions\": " + assigned);
             }
         };
     }
 
-    private static void consume(String bootstrap, String group, String topic, String instance) {
+    private static Set<Integer> numbers(Collection<TopicPartition> partitions) {
+        return partitions.stream().map(TopicPartition::partition).collect(Collectors.toCollection(TreeSet::new));
+    }
+
+    private static void consume(String bootstrap, String group, String topic, String instance, String assignor) {
         Properties config = consumerConfig(bootstrap, group);
+        config.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + assignor);
         if (instance != null) {
             config.put("group.instance.id", instance);
         }

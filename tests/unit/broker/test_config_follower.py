@@ -25,15 +25,15 @@ class FakeLogs:
         self.configs: dict[str, TopicConfig] = {}
         self._defaults: Mapping[str, str] = {}
 
-    def default_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+    def topic_config(self, topic: str, overrides: Mapping[str, str] | None = None) -> TopicConfig:
         return TopicConfig.parse(overrides or {}, self._defaults)
 
     def update_topic_configs(self, configs: Mapping[str, TopicConfig]) -> None:
         self.configs.update(configs)
 
     def update_default_configs(self, defaults: Mapping[str, str]) -> bool:
-        before, self._defaults = self.default_config(), dict(defaults)
-        return before != self.default_config()
+        before, self._defaults = self.topic_config("any"), dict(defaults)
+        return before != self.topic_config("any")
 
 
 class Node:

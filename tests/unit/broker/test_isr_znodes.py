@@ -15,7 +15,7 @@ from klamm.broker.isr_znodes import (
 )
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 from klamm.sim.loop import SimulatedLoop
 from klamm.wire.messages import (
     AlterPartitionRequest,
@@ -84,6 +84,18 @@ async def test_a_leaders_isr_write_to_zookeeper_keeps_leader_epoch_and_controlle
 
     assert (answer.error_code, tuple(answer.isr), answer.partition_epoch) == (ErrorCode.NONE, (1,), 1)
     assert room.stored == FIRST._replace(isr=(BrokerId(1),), partition_epoch=1)
+
+
+async def test_the_isr_write_of_an_uncleanly_elected_leader_marks_it_as_recovered() -> None:
+    """A controller with a newer protocol marks such leaders, and a recovering leader has no followers in sync."""
+    room = await Room().begin()
+    recovering = FIRST._replace(isr=(BrokerId(1),), recovery=LeaderRecoveryState.RECOVERING)
+    room.ensemble.apply([Set(state_path(ORDERS), encode_state(recovering))])
+
+    answer = await room.propose([1, 2], partition_epoch=1)
+
+    assert answer.leader_recovery_state == LeaderRecoveryState.RECOVERED
+    assert room.stored == FIRST._replace(partition_epoch=2)
 
 
 async def test_a_leader_syncs_a_lagging_zookeeper_server_before_writing_the_isr(

@@ -1,5 +1,6 @@
 """Produce, Fetch, ListOffsets, OffsetForLeaderEpoch: what goes to the replicas, and how their word is told."""
 
+import asyncio
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +23,7 @@ from klamm.replication.fetch_data import FetchData, FetchParams, Isolation
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
 from klamm.replication.fetch_waiter import CachedPartition, FetchWaiter
 from klamm.replication.offset_lookup import FoundOffset
+from klamm.runtime.time_slices import CountedSlices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     FetchPartition,
@@ -68,7 +70,7 @@ class Replicas:
         watch = FetchWaiter(params.replica_id, stays=False)
         return FetchAnswer(ErrorCode.NONE, 0, [(CachedPartition(p, watch), self.data) for p in requested.partitions])
 
-    def look_up_offset(self, topic_partition: TopicPartition, timestamp: int, **facts: Any) -> FoundOffset:
+    async def look_up_offset(self, topic_partition: TopicPartition, timestamp: int, **facts: Any) -> FoundOffset:
         self.looked_up = {"timestamp": timestamp, **facts}
         return self.found
 
@@ -254,8 +256,8 @@ class TestListOffsets:
     def ask(self, replicas: Replicas, version: int, timestamp: int = -1, times: int = 1) -> ListOffsetsResponse:
         asked = [ListOffsetsPartition(0, timestamp=timestamp) for _ in range(times)]
         message = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("orders", asked)])
-        handler = ListOffsets(cache(), replicas)  # type: ignore[arg-type]
-        response = handler.handle(request(ApiKey.LIST_OFFSETS, version), message)
+        handler = ListOffsets(cache(), replicas, CountedSlices)  # type: ignore[arg-type]
+        response = asyncio.run(handler.handle(request(ApiKey.LIST_OFFSETS, version), message))
         response.encode(version)
         return response
 

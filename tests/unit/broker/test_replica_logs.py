@@ -4,13 +4,17 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from tests.support.model_zookeeper import ModelZooKeeper
+
 from klamm.broker.replica_logs import ReplicaLogs
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.config.topic_config import TopicConfig
 from klamm.log.manager import LogRequest
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.quota import ReplicationQuotas
+from klamm.zk.store import Store
 
 
 class FakeLogs:
@@ -20,7 +24,7 @@ class FakeLogs:
         self.made: dict[str, int] = {}
         self.meanwhile: Any = lambda: None
 
-    def default_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+    def topic_config(self, topic: str, overrides: Mapping[str, str] | None = None) -> TopicConfig:
         return TopicConfig.parse(overrides or {})
 
     async def get_or_create_many(self, wanted: Sequence[LogRequest]) -> list[Any]:
@@ -42,7 +46,7 @@ async def test_a_topic_config_changed_during_the_creation_of_a_log_is_applied_to
         readings.append(list(topics))
         return {t: dict(stored[t]) for t in topics}, {}
 
-    store: Any = SimpleNamespace(read_topic_configs=read)
+    store: Any = SimpleNamespace(read_committed_topic_configs=read)
     replica_logs = ReplicaLogs(logs, lambda: store)
 
     def change() -> None:
@@ -58,6 +62,24 @@ async def test_a_topic_config_changed_during_the_creation_of_a_log_is_applied_to
     assert logs.made == {"orders": 9, "clicks": 2}
     assert readings == [["orders", "clicks"], ["orders"]]
     replica_logs.topics_changed(["orders"])  # nobody is making it now
+
+
+def test_a_new_log_gets_its_topics_config_also_where_the_zookeeper_server_lags() -> None:
+    async def story(model: ModelZooKeeper) -> None:
+        writer, reader = await model.client("writer", "zk-1:2181"), await model.client("reader", "zk-2:2181")
+        await Store(writer).create_top_level_paths()
+        model.servers[1].lag_s = lambda: 2.0
+        replicas = {0: ReplicaAssignment((BrokerId(1),))}
+        await Store(writer).create_topic("orders", replicas, ZERO_ID, {"retention.ms": "7"})
+        logs: Any = FakeLogs()
+
+        await ReplicaLogs(logs, lambda: Store(reader)).get_or_create_many(
+            [(TopicPartition("orders", 0), ZERO_ID, True)]
+        )
+
+        assert logs.made == {"orders": 7}
+
+    ModelZooKeeper(servers=2).run(story)
 
 
 async def test_deleting_a_replica_deletes_its_log() -> None:
@@ -77,7 +99,7 @@ async def test_a_topics_replication_throttle_is_read_when_its_first_log_is_creat
     async def read(topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
         return {t: dict(stored.get(t, {})) for t in topics}, {}
 
-    store: Any = SimpleNamespace(read_topic_configs=read)
+    store: Any = SimpleNamespace(read_committed_topic_configs=read)
     quotas = ReplicationQuotas.new(lambda: 0.0)
     throttles = ReplicationThrottles(quotas, BrokerId(1))
     replica_logs = ReplicaLogs(logs, lambda: store, throttles.topic_changed)

@@ -166,6 +166,20 @@ def test_update_metadata_of_an_older_controller_epoch_is_ignored(epoch: int, err
     assert (response.error_code, empty.has_topic("orders")) == (error, known)
 
 
+def test_update_metadata_with_an_unknown_security_protocol_is_refused_and_changes_nothing() -> None:
+    empty = MetadataCache("PLAINTEXT")
+    message = update({"orders": [partition(0, 1)]})
+    message.controller_epoch = 5
+    message.live_brokers[1].endpoints[0].security_protocol = 9
+
+    response = Control(empty, Gate()).update_metadata(  # type: ignore[arg-type]
+        request(ApiKey.UPDATE_METADATA, 8), message
+    )
+
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert not empty.has_topic("orders")
+
+
 def test_update_metadata_that_deletes_a_topics_last_partition_removes_the_topic() -> None:
     known = MetadataCache("PLAINTEXT")
     gone: list[str] = []

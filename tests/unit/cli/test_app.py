@@ -37,6 +37,27 @@ def test_an_unknown_klamm_command_fails_and_suggests_the_nearest_command(capsys:
     assert "Did you mean 'topics'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["topics", "describe", "orders"], "Give it as an option: --topic orders"),
+        (["consume", "orders"], "Give it as an option: --topic orders"),
+        (["groups", "describe", "copiers", "more"], "Give it as an option: --group copiers"),
+        (["groups", "reset-offsets", "copiers"], "Give it as an option: --group copiers"),
+        (["brokers", "1"], "This command takes no such argument: see `"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_argument_that_a_klamm_command_does_not_take_is_refused_with_the_option_to_use(
+    words: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        app(words)
+
+    assert end.value.code == 2
+    assert remedy in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("option", ["--version", "--help"])
 def test_klamms_version_and_help_options_import_no_command_modules(option: str) -> None:
     """They take 0.15 s of processor time at most because of this."""

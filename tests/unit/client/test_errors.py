@@ -2,39 +2,24 @@
 
 import pytest
 
-from klamm.client.errors import RECOVERY, RequestRefused, code_name, recovery, retriable_or_raise
+from klamm.client.errors import RequestRefused, code_name, is_retriable, retriable_or_raise
 from klamm.model.errors import ErrorCode
 
-INVALID_METADATA = {
+RETRIABLE = {
     "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER", "REPLICA_NOT_AVAILABLE",
     "NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR", "LISTENER_NOT_FOUND", "FENCED_LEADER_EPOCH", "ELECTION_NOT_NEEDED",
     "PREFERRED_LEADER_NOT_AVAILABLE", "ELIGIBLE_LEADERS_NOT_AVAILABLE", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID",
-}  # fmt: skip
-"""Codes whose exception is an InvalidMetadataException."""
-RETRIABLE = INVALID_METADATA | {
     "CORRUPT_MESSAGE", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE",
     "NOT_COORDINATOR", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_CONTROLLER",
     "CONCURRENT_TRANSACTIONS", "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH", "UNKNOWN_LEADER_EPOCH",
     "OFFSET_NOT_AVAILABLE", "UNSTABLE_OFFSET_COMMIT", "THROTTLING_QUOTA_EXCEEDED", "FETCH_SESSION_TOPIC_ID_ERROR",
 }  # fmt: skip
 """Codes whose exception is a RetriableException."""
-FOUND_AGAIN = {"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NOT_CONTROLLER"}
-"""Kafka's clients look for the coordinator or the controller again at these."""
 OURS = {"BROKER_NOT_AVAILABLE", "UNKNOWN_SERVER_ERROR"}
 
 
 def test_the_client_retries_kafkas_retriable_error_codes_and_two_more() -> None:
-    assert {code.name for code in ErrorCode if recovery(code).retriable} == RETRIABLE | OURS
-
-
-def test_the_client_refreshes_metadata_for_the_same_error_codes_as_kafkas_clients() -> None:
-    refreshed = {code.name for code in ErrorCode if recovery(code).refresh_metadata}
-
-    assert refreshed == INVALID_METADATA | FOUND_AGAIN | OURS
-
-
-def test_every_error_code_that_refreshes_metadata_is_retriable() -> None:
-    assert all(r.retriable for r in RECOVERY.values())
+    assert {code.name for code in ErrorCode if is_retriable(code)} == RETRIABLE | OURS
 
 
 def test_a_retriable_error_code_is_returned_as_text_and_any_other_raises_request_refused() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.client.test_routing import ONE, TWO, Brokers
 
-from klamm.client.assignors import assign_in_turns, assign_ranges
+from klamm.client.assignors import assign_cooperatively, assign_in_turns, assign_ranges
 from klamm.client.backoff import Backoff
 from klamm.client.errors import ConnectionLost, RequestRefused, Unreachable
 from klamm.client.group_member import (
@@ -20,7 +20,7 @@ from klamm.client.group_member import (
 from klamm.client.partitioners import murmur2
 from klamm.client.steps import Steps
 from klamm.model.cluster import Address
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.wire.messages import (
     ConsumerProtocolSubscription,
@@ -43,6 +43,7 @@ from klamm.wire.messages import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OwnedPartitions,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -62,6 +63,7 @@ class Coordinators:
         self.joined: list[str] = []
         self.left: list[str] = []
         self.others: list[JoinGroupResponseMember] = []
+        self.protocol = "range"
 
     def answer(self, address: Address, message: Any) -> Any:
         match message:
@@ -84,7 +86,7 @@ class Coordinators:
                     return JoinGroupResponse(error_code=code, member_id=me)
                 members = [JoinGroupResponseMember(me, None, METADATA), *self.others]
                 return JoinGroupResponse(
-                    generation_id=5, protocol_name="range", leader=me, member_id=me, members=members
+                    generation_id=5, protocol_name=self.protocol, leader=me, member_id=me, members=members
                 )
             case SyncGroupRequest():
                 self.assigned = {a.member_id: assigned_partitions(a.assignment) for a in message.assignments}
@@ -136,6 +138,52 @@ def test_the_group_leader_orders_static_members_before_dynamic_members_in_assign
     ]  # fmt: skip
     assert room.join() == (P2,)
     assert room.coordinators.assigned == {"z9": (P0,), "a0": (P1,), "m1": (P2,)}
+
+
+def owning(version: int, generation: int, *numbers: int) -> bytes:
+    """The metadata of a cooperative member that reads these partitions."""
+    message = ConsumerProtocolSubscription(
+        topics=("orders",), owned_partitions=[OwnedPartitions("orders", numbers)], generation_id=generation
+    )
+    return version.to_bytes(2, "big") + message.encode(version)
+
+
+def test_the_leader_of_a_cooperative_group_takes_no_partition_that_another_member_still_reads() -> None:
+    room = Room()
+    room.coordinators.protocol = "cooperative-sticky"
+    room.coordinators.others = [JoinGroupResponseMember("a0", None, owning(1, -1, 0, 1, 2))]
+    assert room.join() == ()
+    assert room.coordinators.assigned == {"a0": (P1, P2), "m1": ()}
+
+    room.coordinators.others = [JoinGroupResponseMember("a0", None, owning(1, -1, 1, 2))]
+    assert room.join() == (P0,)
+    assert room.coordinators.assigned == {"a0": (P1, P2), "m1": (P0,)}
+
+
+def test_of_two_members_that_claim_a_partition_the_one_of_the_later_generation_owns_it() -> None:
+    room = Room()
+    room.coordinators.protocol = "cooperative-sticky"
+    room.coordinators.others = [
+        JoinGroupResponseMember("a0", None, owning(3, 4, 0, 1)), JoinGroupResponseMember("b0", None, owning(2, 3, 1, 2))
+    ]  # fmt: skip
+    assert room.join() == ()
+    assert room.coordinators.assigned == {"a0": (P1,), "b0": (P2,), "m1": ()}
+
+
+def test_a_subscription_that_names_version_1_and_ends_after_version_0_is_read() -> None:
+    room = Room()
+    short = b"\x00\x01" + ConsumerProtocolSubscription(topics=("orders",)).encode(0)
+    room.coordinators.others = [JoinGroupResponseMember("a0", None, short)]
+    assert room.join() == (P2,)
+    assert room.coordinators.assigned == {"a0": (P0, P1), "m1": (P2,)}
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\x00", b"\x00\x01\xff\xff", b"\xff\xff\x00\x00\x00\x01"])
+def test_a_subscription_that_cannot_be_read_names_the_member(metadata: bytes) -> None:
+    room = Room()
+    room.coordinators.others = [JoinGroupResponseMember("a0", None, metadata)]
+    with pytest.raises(KlammError, match="Cannot read the subscription of member a0"):
+        room.join()
 
 
 AGAIN = {
@@ -242,24 +290,63 @@ def tp(*names: str) -> list[TopicPartition]:
 
 def test_the_range_assignor_distributes_partitions_like_kafkas() -> None:
     both = {"c0": ("t0", "t1"), "c1": ("t0", "t1")}
-    assert assign_ranges(both, {"t0": 3, "t1": 3}) == {
+    assert assign_ranges(both, {"t0": 3, "t1": 3}, {}) == {
         "c0": tp("t0p0", "t0p1", "t1p0", "t1p1"), "c1": tp("t0p2", "t1p2")
     }  # fmt: skip
-    assert assign_ranges({"c0": ("t0",), "c1": ("t1",), "c2": ("t1",)}, {"t0": 1, "t1": 1}) == {
+    assert assign_ranges({"c0": ("t0",), "c1": ("t1",), "c2": ("t1",)}, {"t0": 1, "t1": 1}, {}) == {
         "c0": tp("t0p0"), "c1": tp("t1p0"), "c2": []
     }  # fmt: skip
-    assert assign_ranges(both, {"t2": 1}) == {"c0": [], "c1": []}
+    assert assign_ranges(both, {"t2": 1}, {}) == {"c0": [], "c1": []}
 
 
 def test_the_round_robin_assignor_distributes_partitions_like_kafkas() -> None:
     both = {"c0": ("t0", "t1"), "c1": ("t0", "t1")}
-    assert assign_in_turns(both, {"t0": 3, "t1": 3}) == {
+    assert assign_in_turns(both, {"t0": 3, "t1": 3}, {}) == {
         "c0": tp("t0p0", "t0p2", "t1p1"), "c1": tp("t0p1", "t1p0", "t1p2")
     }  # fmt: skip
     different = {"c0": ("t0",), "c1": ("t0", "t1"), "c2": ("t0", "t1", "t2")}
-    assert assign_in_turns(different, {"t0": 1, "t1": 2, "t2": 3}) == {
+    assert assign_in_turns(different, {"t0": 1, "t1": 2, "t2": 3}, {}) == {
         "c0": tp("t0p0"), "c1": tp("t1p0"), "c2": tp("t1p1", "t2p0", "t2p1", "t2p2")
     }  # fmt: skip
+
+
+TWO_TOPICS = ("t0", "t1")
+STICKY = {
+    "none has an owner": ({"c0": TWO_TOPICS, "c1": TWO_TOPICS}, {}, {"c0": "t0p0 t0p2 t1p1", "c1": "t0p1 t1p0 t1p2"}),
+    "all stay": (
+        {"c0": TWO_TOPICS, "c1": TWO_TOPICS},
+        {"c0": "t0p1 t1p0 t1p2", "c1": "t0p0 t0p2 t1p1"},
+        {"c0": "t0p1 t1p0 t1p2", "c1": "t0p0 t0p2 t1p1"},
+    ),
+    "only those of a member that is gone move": (
+        {"c0": TWO_TOPICS, "c1": TWO_TOPICS},
+        {"c0": "t0p0 t0p1", "c1": "t0p2 t1p0", "dead": "t1p1 t1p2"},
+        {"c0": "t0p0 t0p1 t1p1", "c1": "t0p2 t1p0 t1p2"},
+    ),
+    "those that a new member will get are taken away first": (
+        {"c0": TWO_TOPICS, "c1": TWO_TOPICS, "new": TWO_TOPICS},
+        {"c0": "t0p0 t0p1 t0p2", "c1": "t1p0 t1p1 t1p2"},
+        {"c0": "t0p1 t0p2", "c1": "t1p1 t1p2", "new": ""},
+    ),
+    "a topic that its owner does not subscribe to any more waits for it": (
+        {"c0": ("t0",), "c1": TWO_TOPICS},
+        {"c0": "t0p0 t0p1 t0p2 t1p0", "c1": "t1p1 t1p2"},
+        {"c0": "t0p0 t0p1 t0p2", "c1": "t1p1 t1p2"},
+    ),
+    "nobody subscribes to t1": ({"c0": ("t0",), "c1": ("t0",)}, {"c1": "t0p1"}, {"c0": "t0p0 t0p2", "c1": "t0p1"}),
+    "a partition that does not exist": ({"c0": ("t0",)}, {"c0": "t0p0 t0p7 t9p0"}, {"c0": "t0p0 t0p1 t0p2"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("subscriptions", "owned", "assigned"), STICKY.values(), ids=STICKY)
+def test_the_cooperative_sticky_assignor_moves_as_few_partitions_as_a_balance_needs(
+    subscriptions: dict[str, tuple[str, ...]], owned: dict[str, str], assigned: dict[str, str]
+) -> None:
+    owners = {p: member for member, names in owned.items() for p in tp(*names.split())}
+
+    found = assign_cooperatively(subscriptions, {"t0": 3, "t1": 3}, owners)
+
+    assert found == {member: tp(*names.split()) for member, names in assigned.items()}
 
 
 HASHES = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107, b"": 275646681}

@@ -91,7 +91,7 @@ def test_an_unknown_config_key_logs_a_warning_with_the_nearest_known_key() -> No
 
 
 REFUSED = {
-    "not a number": ("broker.id=one", "line 2: broker.id=one: write a whole number"),
+    "not a number": ("broker.id=one", "line 2: broker.id=one is not valid: write a whole number"),
     "too large": ("num.partitions=99999999999", "32 bits"),
     "below the range": ("num.partitions=0", "at least 1"),
     "not an allowed choice": ("log.cleanup.policy=delete,keep", "compact, delete"),
@@ -154,5 +154,5 @@ def test_command_line_overrides_take_precedence_over_the_config_file() -> None:
 
     assert config.broker_id == 7
     assert config.given["broker.id"] == "7"
-    with pytest.raises(WrongConfig, match=r"--override: broker.id=seven: write a whole number"):
+    with pytest.raises(WrongConfig, match=r"--override: broker.id=seven is not valid: write a whole number"):
         parse_node_config(b"zookeeper.connect=z:1", "x", {"broker.id": "seven"})

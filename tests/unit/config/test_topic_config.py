@@ -42,6 +42,19 @@ def test_sources_of_a_topic_config_value_are_listed_in_descending_precedence() -
     assert source_of(origins("leader.replication.throttled.replicas", {}, [])) is ConfigSource.DEFAULT
 
 
+def test_the_states_of_transactions_are_synced_before_the_acknowledgement_by_default() -> None:
+    name, topic = "klamm.sync.before.ack", "__transaction_state"
+
+    def is_synced(overrides: dict[str, str], broker: dict[str, str], of: str = topic) -> bool:
+        return TopicConfig.parse(overrides, broker, of).klamm_sync_before_ack
+
+    assert (is_synced({}, {}), is_synced({}, {}, "orders")) == (True, False)
+    assert (is_synced({name: "false"}, {}), is_synced({}, {name: "false"})) == (False, False)
+    assert effective_text(name, {}, {}, topic) == "true"
+    assert origins(name, {}, [], topic) == [Origin(name, "true", ConfigSource.DEFAULT)]
+    assert origins(name, {}, [], "orders") == [Origin(name, "false", ConfigSource.DEFAULT)]
+
+
 REFUSED = {
     "unknown key with a similar one": (
         {"retention.mss": "1"},

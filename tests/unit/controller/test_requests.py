@@ -320,3 +320,22 @@ async def test_leader_and_isr_encoded_in_pieces_equals_its_encoding_as_a_whole(
     assert isinstance(body, EncodedMessage)
     [whole] = scene.builder.messages(item, scene.context.registered[BrokerId(2)])
     assert b"".join(body.encode_pieces(version)) == whole.encode(version)
+
+
+async def test_large_leader_and_isr_requests_to_several_brokers_share_the_encodings_of_their_states(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("klamm.controller.control_requests.REQUEST_PARTITIONS", 1)
+    scene = Scene(partitions=3)
+    for p in scene.partitions:
+        scene.batch.add_leader_and_isr(ids(1, 2), p, is_new=False)
+    await scene.batch.send("c")
+    items = [item for _, item in scene.outbox.sent if isinstance(item, LeaderAndIsrItem)]
+    encoded = []
+
+    for item in items:
+        await scene.builder.bodies(item, scene.context.registered[BrokerId(2)])
+        encoded.append([id(state.encoded) for state in item.states.values()])
+
+    assert len(items) == 2
+    assert encoded[0] == encoded[1]

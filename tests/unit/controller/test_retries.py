@@ -6,7 +6,7 @@ import pytest
 from tests.support.controller_nodes import Nodes
 
 from klamm.controller import events
-from klamm.zk.errors import MalformedReply
+from klamm.zk.errors import MalformedReply, SessionExpired
 from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.port import ZooKeeperClient
 from klamm.zk.registrar import BrokerIdTaken
@@ -136,6 +136,27 @@ async def test_partition_states_written_before_a_zookeeper_failure_are_sent_and_
     await nodes.eventually(lambda: "/brokers/topics/a/partitions/1/state" in nodes.ensemble.nodes)
     await nodes.settle()
     assert 1 in led_by_order(nodes)
+
+
+async def test_a_controller_whose_session_expires_in_an_event_sends_no_partition_states(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would send may be out of date: nobody knows whether ZooKeeper took the write without an answer."""
+    monkeypatch.setattr("klamm.controller.handlers.partitions.WRITE_PARTITIONS", 1)
+    await nodes.start(1)
+    await nodes.settle()
+
+    def expire(ops: Sequence[Op]) -> None:
+        if any(op.path == "/brokers/topics/a/partitions/1/state" for op in ops):
+            nodes.ensemble.expire(nodes.clients[1])
+            raise SessionExpired("")
+
+    nodes.ensemble.before_multi = expire
+    await nodes.topic("a", [(1,), (1,)])
+
+    assert nodes.journal(1, "failed")
+    assert "/brokers/topics/a/partitions/0/state" in nodes.ensemble.nodes
+    assert led_by_order(nodes) == set()
 
 
 async def test_repeated_failures_of_a_controller_event_increase_its_retry_backoff(

@@ -198,6 +198,48 @@ async def test_a_standby_mirror_that_became_invalid_is_loaded_again(pair: Pair) 
     assert [f.get("lost") for f in pair.lines("standby")] == [None, "the ZooKeeper session is disconnected", None]
 
 
+async def test_a_standby_mirror_whose_session_moves_to_another_server_during_its_first_read_is_read_anew(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_read = asyncio.Event()
+    read_again = Mirror._read_again
+
+    async def slow(self: Mirror, *args: Any) -> None:
+        await may_read.wait()
+        await read_again(self, *args)
+
+    monkeypatch.setattr(Mirror, "_read_again", slow)
+    pair = Pair(nodes)
+    await pair.start()
+    await nodes.eventually(lambda: bool(pair.sessions))
+    await nodes.settle()
+
+    pair.sessions[0].on_state(SessionState.DISCONNECTED)
+    pair.sessions[0].on_state(SessionState.CONNECTED)
+    may_read.set()
+    await pair.current()
+
+    assert len(pair.sessions) == 2
+    assert not pair.sessions[0].is_alive
+    assert [f.get("lost") for f in pair.lines("standby")] == ["the ZooKeeper session is disconnected", None]
+
+
+async def test_the_metrics_of_a_standby_show_what_it_has_read_and_how_far_it_is_behind(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = await pair.current()
+    monkeypatch.setattr(mirrors, "FOLLOW_INTERVAL_S", 3600)
+    now = asyncio.get_running_loop().time()
+    mirror._changed |= {"/brokers/topics/b": now - 2.5, "/brokers/topics/c": now - 1}
+    readings = {
+        r.name.removeprefix("klamm_controller_standby_"): r.value for r in standbys.standby_readings(pair.standby)
+    }
+
+    assert (readings["current"], readings["partitions"], readings["changed_znodes"]) == (1, 2, 2)
+    assert isinstance(lag_ms := readings["lag_ms"], int)
+    assert 2_500 <= lag_ms < 100_000
+
+
 async def test_opening_the_zookeeper_session_of_a_standby_mirror_is_retried(nodes: Nodes) -> None:
     pair = Pair(nodes)
     pair.failures = [ConnectionLoss("", "no server"), ConnectionLoss("", "no server")]

@@ -25,6 +25,7 @@ from klamm.zk.errors import NoNode, SessionExpired, Unimplemented, ZkCode
 from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.states import SessionState
 from klamm.zk.store import Store
+from klamm.zk.watches import EventType, WatchEvent
 
 TOPICS: dict[str, list[tuple[int, ...]]] = {"a": [(1, 2, 3), (2, 3, 1)], "b": [(3, 1)], "c": [(1,)]}
 STATE = znodes.state_path(TopicPartition("a", 0))
@@ -235,6 +236,45 @@ async def test_a_standby_mirror_with_too_many_unread_changes_becomes_invalid(mon
     with pytest.raises(MirrorLost, match="3 znodes changed"):
         await mirror.finish(0)
     assert not mirror.changed_count
+
+
+async def test_a_burst_of_more_than_100000_notices_of_different_znodes_makes_a_standby_mirror_invalid() -> None:
+    _, mirror, session = await room_with_mirror()
+    notices = [WatchEvent(EventType.DATA_CHANGED, znodes.state_path(TopicPartition("a", n))) for n in range(100_001)]
+
+    for notice in notices[:-1] + notices[:-1]:
+        session.on_watch(notice)
+    kept, was_lost = mirror.changed_count, mirror.lost.is_set()
+    session.on_watch(notices[-1])
+
+    assert (kept, was_lost) == (100_000, False)
+    assert mirror.lost.is_set()
+    assert not mirror.changed_count
+
+
+async def test_the_lag_of_a_standby_mirror_is_the_age_of_the_oldest_change_that_is_not_read() -> None:
+    room, mirror, session = await room_with_mirror()
+    loop = asyncio.get_running_loop()
+    get_many, during = session.get_many, []
+
+    async def measured(*args: Any, **options: Any) -> Any:
+        during.append(mirror.lag_s)
+        return await get_many(*args, **options)
+
+    session.get_many = measured  # type: ignore[method-assign]
+    before = mirror.lag_s
+    room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
+    noted = loop.time()
+    room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
+    while loop.time() - noted < 0.002:  # noqa: ASYNC110 - nothing but time has to pass
+        await asyncio.sleep(0)
+    waiting = mirror.lag_s
+    await mirror._read_changed([STATE])
+
+    assert before == 0
+    assert waiting >= 0.002
+    assert during[0] >= waiting
+    assert mirror.lag_s == 0
 
 
 async def test_a_standby_mirror_becomes_invalid_when_the_znode_brokers_topics_itself_changes() -> None:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from tests.unit.controller.deleting import NO_WAITING, Deleting
 
 from klamm.controller.control_requests import StopReplicaItem, deletion_errors
+from klamm.controller.events import ResumeAfterFailure
+from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
 from klamm.model.errors import ErrorCode
@@ -16,6 +18,7 @@ from klamm.wire.messages import (
     StopReplicaTopicState,
 )
 from klamm.zk import znodes
+from klamm.zk.admin_znodes import encode_config
 from klamm.zk.operations import Create, Delete, Op
 
 
@@ -53,6 +56,25 @@ async def test_topic_deletion_removes_the_delete_topics_znode_last() -> None:
     assert gone[-1] == "/admin/delete_topics/a"
     assert gone.index("/brokers/topics/a") > gone.index("/brokers/topics/a/partitions/0/state")
     assert set(gone[-3:-1]) == {"/brokers/topics/a", "/config/topics/a"}
+
+
+async def test_a_topic_stays_until_its_config_is_deleted() -> None:
+    """Otherwise the next topic of its name would have the configs of the deleted one."""
+    cluster = await Deleting.open({"a": [(1,)], "b": [(1,)]})
+    config = znodes.topic_config_path("a")
+    cluster.room.ensemble.apply([Create(config, encode_config({"retention.ms": "1000"}))])
+    await cluster.delete("a", "b")
+    cluster.room.ensemble.unwritable.add(config)
+
+    await cluster.answer(1)
+
+    assert cluster.why("a") == "/config/topics/a cannot be deleted: NO_AUTH; this is retried"
+    assert {config, znodes.topic_path("a"), znodes.delete_topic_path("a")} <= set(cluster.znodes_of("a"))
+    assert cluster.znodes_of("b") == []
+
+    cluster.room.ensemble.unwritable.clear()
+    await cluster.do(on_resume_after_failure, ResumeAfterFailure())
+    assert cluster.znodes_of("a") == []
 
 
 async def test_a_topic_whose_znodes_cannot_be_removed_does_not_block_other_topic_deletions() -> None:

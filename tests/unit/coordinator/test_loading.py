@@ -12,6 +12,8 @@ from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.records import group_key, offset_key, offset_value
 from klamm.coordinator.states import EMPTY, PREPARING_REBALANCE, STABLE
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.time_slices import COUNTED_ITEMS
 from klamm.wire.records import ControlType, EndMarker, NewRecord, build_batch, build_end_marker, header_at
 from klamm.wire.records.batch import sealed_batch
 
@@ -101,6 +103,65 @@ def test_a_loaded_group_with_more_members_than_allowed_starts_a_rebalance() -> N
         other.groups._ownership.elected(0, 1)
         await settle()
         assert other.group().state is PREPARING_REBALANCE
+
+    play(body)
+
+
+MANY = 1_000
+MANY_PARTITIONS = [TopicPartition("orders", number) for number in range(MANY)]
+PASSES = MANY // COUNTED_ITEMS
+
+
+def many_offsets() -> list[NewRecord]:
+    value = offset_value(Offset(5, commit_timestamp=1), 3)
+    return [NewRecord(value, offset_key(GROUP, partition)) for partition in MANY_PARTITIONS]
+
+
+async def passes_until_loaded(room: Room) -> tuple[Room, int]:
+    """Another coordinator that has loaded the log, and how many passes of the loop others had meanwhile."""
+    other = room.restart()
+    other.groups._ownership.elected(0, 1)
+    passes = 0
+    while other.groups.availability(GROUP):
+        await asyncio.sleep(0)
+        passes += 1
+    return other, passes
+
+
+def test_loading_one_large_batch_of_offsets_lets_other_requests_be_served_meanwhile() -> None:
+    async def body(room: Room) -> None:
+        await write(room, build_batch(many_offsets()))
+        other, passes = await passes_until_loaded(room)
+        assert passes >= PASSES
+        assert other.fetch() == dict.fromkeys(MANY_PARTITIONS, 5)
+
+    play(body)
+
+
+def test_loading_the_commit_of_a_large_transaction_lets_other_requests_be_served_meanwhile() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, many_offsets())
+        _, before = await passes_until_loaded(room)
+        await write_marker(room, ControlType.COMMIT)
+        other, passes = await passes_until_loaded(room)
+        assert passes >= before + PASSES - 1
+        assert other.fetch() == dict.fromkeys(MANY_PARTITIONS, 5)
+
+    play(body)
+
+
+def test_the_offsets_of_an_unloaded_group_are_freed_while_other_requests_are_served() -> None:
+    async def body(room: Room) -> None:
+        await write(room, build_batch(many_offsets()))
+        other = await take_over(room)
+        group = other.group()
+        other.groups._ownership.resigned(0, 2)
+        assert other.groups.availability(GROUP) is ErrorCode.NOT_COORDINATOR
+        passes = 0
+        while group.offsets.committed:
+            await asyncio.sleep(0)
+            passes += 1
+        assert passes >= PASSES - 1
 
     play(body)
 

@@ -7,6 +7,7 @@ from klamm.coordinator.group import Group
 from klamm.coordinator.member import Member
 from klamm.coordinator.records import (
     GroupKey,
+    KeyReader,
     OffsetKey,
     group_key,
     group_value,
@@ -40,6 +41,23 @@ def test_keys_of_consumer_offsets_records_are_encoded_as_in_kafka() -> None:
 def test_a_malformed_key_of_a_consumer_offsets_record_is_refused(key: str) -> None:
     with pytest.raises(UnknownRecord):
         read_key(bytes.fromhex(key))
+
+
+def test_a_reader_of_many_keys_decodes_each_as_a_single_one() -> None:
+    reader = KeyReader()
+    offset_keys = [
+        offset_key(g, TopicPartition(t, n)) for t in ("t", "tt") for g in ("g", "gt") for n in (3, 1, 1 << 30)
+    ]
+    others = [
+        group_key("g"),
+        b"\x00\x03\x00\x01g",
+        b"\x00\x00" + offset_keys[0][2:],
+        offset_keys[0] + b"\x00\x00\x00\x07",
+    ]
+    keys = [*offset_keys, *others]
+    assert [reader.read(key) for key in [*keys, *keys]] == [read_key(key) for key in keys] * 2
+    with pytest.raises(UnknownRecord):
+        reader.read(offset_keys[0][:-1])
 
 
 OFFSET = Offset(42, 7, "m", 1_000)

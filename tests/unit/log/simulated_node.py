@@ -47,8 +47,7 @@ class SimulatedNode:
         """Start, run `main`, end the process; a `main` that closes the logs ends it cleanly."""
 
         async def life() -> T:
-            world = World(self.clock, RealNetwork(), self.disk, RealRandomness())
-            logs = LogManager(world, self.directories, 1, "cluster")
+            logs = LogManager(self.world, self.directories, 1, "cluster")
             await logs.load(overrides)
             logs.start()
             result = await main(logs)
@@ -58,6 +57,17 @@ class SimulatedNode:
         result: T = SimulatedLoop().run(life())
         self.disk.process_died()
         return result
+
+    @property
+    def world(self) -> World:
+        return World(self.clock, RealNetwork(), self.disk, RealRandomness())
+
+    def restart_after_crash(self, *, loses_power: bool) -> None:
+        """End the process that a fault of the disk stopped, and the fault; with `loses_power` unsynced data is lost."""
+        self.disk.process_died()
+        self.disk.fault = lambda call, path: None
+        if loses_power:
+            self.disk.lose_power()
 
     def overwrite(self, path: str, content: bytes | None) -> None:
         """Damage a file: this content instead, or none where it is to be missing."""

@@ -14,19 +14,12 @@ from klamm.log.file_slice import FileSlice
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.settings import CleanerSettings
-from klamm.runtime.network import RealNetwork
-from klamm.runtime.randomness import RealRandomness
 from klamm.runtime.workers import InlineWorkers
-from klamm.runtime.world import World
 
 OVERRIDES = {"orders": COMPACTED}
 
 
 class CleanerNode(SimulatedNode):
-    @property
-    def world(self) -> World:
-        return World(self.clock, RealNetwork(), self.disk, RealRandomness())
-
     async def clean(self, logs: LogManager, settings: CleanerSettings | None = None) -> int:
         """Clean until nothing is due; how many cleanings it took."""
         one = cleaner(self.world, logs, settings)
@@ -96,10 +89,7 @@ def test_a_crash_at_any_file_operation_of_log_compaction_loses_no_value(seed: in
         if not _run_until_killed(node, workload, operation):
             assert operation > 30, "the cleaning does too little for this test"
             return
-        node.disk.process_died()
-        node.disk.fault = lambda call, path: None
-        if loses_power:
-            node.disk.lose_power()
+        node.restart_after_crash(loses_power=loses_power)
 
         async def check(logs: LogManager) -> None:
             log = logs.logs[ORDERS]

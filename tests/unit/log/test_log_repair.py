@@ -18,10 +18,7 @@ from klamm.log.repair.mending import CannotMend, mend_segment
 from klamm.log.repair.scrubber import LogScrubber
 from klamm.log.settings import ScrubberSettings
 from klamm.runtime.disk import Buffer
-from klamm.runtime.network import RealNetwork
-from klamm.runtime.randomness import RealRandomness
 from klamm.runtime.workers import InlineWorkers
-from klamm.runtime.world import World
 from klamm.wire.records import CorruptRecords
 
 FILES = f"{DIRECTORY}/{ORDERS}"
@@ -35,10 +32,6 @@ class DamagedNode(SimulatedNode):
     def __init__(self) -> None:
         super().__init__()
         self.intact: dict[int, bytes] = {}
-
-    @property
-    def world(self) -> World:
-        return World(self.clock, RealNetwork(), self.disk, RealRandomness())
 
     def fill(self, logs: LogManager) -> Log:
         """Write the values, one batch each; all are replicated and flushed."""
@@ -255,7 +248,7 @@ def test_a_log_truncation_before_a_repair_cancels_the_repair(end: int) -> None:
                 log.append_as_leader(batch(value), 4)
             log.roll()
 
-        with pytest.raises(CannotMend, match="the log was truncated before the repair"):
+        with pytest.raises(CannotMend, match="was truncated before the repair"):
             await mend_segment(node.world, InlineWorkers(), log, segment, node.fetch)
 
     in_damaged_node(main)
@@ -283,10 +276,7 @@ def test_a_crash_at_any_file_operation_of_a_log_repair_loses_no_record(loses_pow
         if not _mend_until_killed(node, operation):
             assert operation > 20, "the repair does too little for this test"
             return
-        node.disk.process_died()
-        node.disk.fault = lambda call, path: None
-        if loses_power:
-            node.disk.lose_power()
+        node.restart_after_crash(loses_power=loses_power)
 
         async def check(logs: LogManager) -> None:
             log = logs.logs[ORDERS]

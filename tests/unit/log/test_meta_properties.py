@@ -173,7 +173,7 @@ async def test_topic_configs_apply_to_logs_at_startup_and_invalid_configs_are_lo
     assert wrong is not None
     assert (orders.config.segment_bytes, orders.config.retention_ms, wrong.config.retention_ms) == (500, 77, 77)
     assert [line["topic"] for line in lines if "topic config ignored" in line["event"]] == ["wrong"]
-    assert logs.default_config({"retention.ms": "1"}).retention_ms == 1
+    assert logs.topic_config("a", {"retention.ms": "1"}).retention_ms == 1
     await logs.close()
 
 

@@ -12,6 +12,7 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import CorruptFile, StorageFailed
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
+from klamm.log.startup import LoadedConfigs
 from klamm.model.ids import TopicPartition
 from klamm.sim.power_loss import PowerLoss
 
@@ -215,3 +216,53 @@ def test_a_log_deletion_in_a_failing_log_directory_is_reported_as_not_durable(is
         assert list(logs.offline_directories) == ["/data1"]
 
     node.run(delete)
+
+
+@pytest.mark.parametrize("own", [{}, {"segment.bytes": "1000"}, {"retention.ms": "not a number"}])
+def test_transaction_states_are_loaded_with_sync_before_ack(own: dict[str, str]) -> None:
+    configs = LoadedConfigs({"__transaction_state": own, "orders": own}, {})
+
+    assert configs.of("__transaction_state").klamm_sync_before_ack
+    assert not configs.of("orders").klamm_sync_before_ack
+
+
+def test_a_new_log_of_transaction_states_has_sync_before_ack() -> None:
+    async def read_configs(logs: LogManager) -> list[bool]:
+        return [logs.topic_config(topic).klamm_sync_before_ack for topic in ("__transaction_state", "orders")]
+
+    assert SimulatedNode().run(read_configs) == [True, False]
+
+
+@pytest.mark.parametrize("segment_bytes", [100, 1 << 20])
+def test_records_removed_by_a_synced_truncation_never_precede_newer_records_after_power_loss(
+    segment_bytes: int,
+) -> None:
+    ends = set()
+    for seed in range(80):
+        node = SimulatedNode(seed)
+
+        async def truncate(logs: LogManager) -> None:
+            config = TopicConfig.parse({"segment.bytes": str(segment_bytes)})
+            log = logs.get_or_create(ORDERS, config, None, is_new=True)
+            for _ in range(4):
+                log.append_as_leader(batch("old"), 1)
+            await log.flush()
+            log.truncate_to(1)
+            assert not log.is_durable
+            await log.wait_until_durable()
+            assert log.is_durable
+            for _ in range(4):
+                log.append_as_leader(batch("new"), 2)
+
+        node.run(truncate)
+        node.disk.lose_power(PowerLoss.REORDERED)
+
+        async def values(logs: LogManager) -> list[str]:
+            log = logs.get(ORDERS)
+            assert log is not None
+            return values_of(log)
+
+        found = node.run(values)
+        assert found == ["old", "new", "new", "new", "new"][: len(found)], seed
+        ends.add(len(found))
+    assert len(ends) > 2

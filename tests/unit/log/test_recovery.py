@@ -1,5 +1,6 @@
 """Whatever a crash leaves of the files: what is served afterwards is what was appended, up to a point."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_file
 from klamm.runtime.world import World
+from klamm.wire.records.batch import IDENTIFYING_BYTES
 
 SEGMENT_BYTES = 420
 
@@ -455,6 +457,17 @@ def test_a_flipped_bit_in_the_last_entry_of_an_offset_index_does_not_stop_append
         back = orders.open(CheckpointedState(True, end), index_interval_bytes=1)
 
         assert back.append_as_leader(batch("after", timestamp=NOW_MS + end), 9).first_offset == end
-        assert back.max_timestamp() == (NOW_MS + end, end, 9)
+        assert asyncio.run(back.max_timestamp()) == (NOW_MS + end, end, 9)
         back.truncate_to(end)
         back.close()
+
+
+def test_a_damaged_first_batch_of_the_active_segment_does_not_stop_appends(orders: Partition) -> None:
+    log = orders.open(index_interval_bytes=1)
+    fill(log)
+    log.close()
+    flip(log.segments.active.log_path, IDENTIFYING_BYTES - 1)
+
+    back = orders.open(CheckpointedState(True, log.end_offset), index_interval_bytes=1)
+
+    assert back.append_as_leader(batch("after"), 9).first_offset == log.end_offset

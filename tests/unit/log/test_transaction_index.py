@@ -49,7 +49,7 @@ def test_valid_transaction_index_entries_are_read(tmp_path: Path, entries: list[
 def test_an_impossible_transaction_index_entry_raises_corrupt_file(
     tmp_path: Path, entries: list[tuple[int, ...]]
 ) -> None:
-    with pytest.raises(CorruptFile, match="an entry is not valid"):
+    with pytest.raises(CorruptFile, match="has an entry that is not valid"):
         index_with(tmp_path, entries).check()
 
 

@@ -1,5 +1,7 @@
 """Message sets of format 0 and 1 become one batch of format 2, or are refused with Kafka's code."""
 
+import struct
+
 import pytest
 from tests.unit.log.support import NOW_MS, Partition, headers_of
 
@@ -70,6 +72,12 @@ REFUSED = {
     "other format within": (wrapped(encode_messages(THREE, 0, Codec.NONE)), ErrorCode.INVALID_RECORD),
     "nothing within": (wrapped(b""), ErrorCode.INVALID_RECORD),
     "half a message within": (wrapped(encode_messages(THREE, 1, Codec.NONE)[:-1]), ErrorCode.INVALID_RECORD),
+    "wrapper before the last within": (
+        struct.pack(">q", 1) + encode_messages(THREE, 1, Codec.GZIP)[8:], ErrorCode.INVALID_RECORD,
+    ),
+    "wrapper at a negative offset": (
+        struct.pack(">q", -(2**63)) + encode_messages(THREE, 1, Codec.GZIP)[8:], ErrorCode.INVALID_RECORD,
+    ),
     "two wrappers": (encode_messages(THREE, 1, Codec.GZIP) * 2, ErrorCode.INVALID_RECORD),
     "zstd": (encode_messages(THREE, 1, Codec.ZSTD), ErrorCode.INVALID_RECORD),
     "two formats": (

@@ -28,6 +28,11 @@ def named(request: FetchRequest) -> list[tuple[int, int]]:
     return [(p.partition, p.fetch_offset) for t in request.topics for p in t.partitions]
 
 
+def forgotten(request: FetchRequest) -> list[tuple[uuid.UUID, list[int]]]:
+    """The topic ids and partitions that a request removes from the session."""
+    return [(t.topic_id, list(t.partitions)) for t in request.forgotten_topics_data]
+
+
 def ask(client: FetchSessionClient, session: int = 9, error: ErrorCode = ErrorCode.NONE) -> FetchRequest:
     """Build a request and apply a response to it."""
     request, _ = build(client)
@@ -98,9 +103,9 @@ def test_a_removed_partition_is_listed_once_as_forgotten_in_the_fetch_session() 
 
     request = ask(client)
 
-    assert [(t.topic_id, list(t.partitions)) for t in request.forgotten_topics_data] == [(ID, [1])]
+    assert forgotten(request) == [(ID, [1])]
     assert client.last_sent(B) is None
-    assert ask(client).forgotten_topics_data == []
+    assert forgotten(ask(client)) == []
     assert len(client) == 1
 
 
@@ -116,6 +121,47 @@ def test_a_partition_removed_and_readded_before_the_next_fetch_is_not_listed_as_
     assert (named(request), request.forgotten_topics_data) == ([(0, 4)], [])
 
 
+def test_a_partition_removed_readded_and_removed_before_the_next_fetch_is_listed_as_forgotten() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    want(client, B)
+    ask(client)
+    client.forget(B)
+    want(client, B, 4)
+    client.forget(B)
+
+    request = ask(client)
+
+    assert (named(request), forgotten(request)) == ([], [(ID, [1])])
+    assert forgotten(ask(client)) == []
+
+
+def test_a_partition_removed_and_readded_with_another_topic_id_is_forgotten_by_the_old_id() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    ask(client)
+    client.forget(A)
+    want(client, A, topic_id=OTHER)
+
+    request = ask(client)
+
+    assert [t.topic_id for t in request.topics] == [OTHER]
+    assert forgotten(request) == [(ID, [0])]
+
+
+def test_a_recreated_topic_in_a_session_by_names_is_not_listed_as_forgotten() -> None:
+    """The leader would remove the partition that the same request has just named."""
+    client = FetchSessionClient()
+    want(client, A)
+    want(client, B, topic_id=ZERO_ID)
+    ask(client)
+    want(client, A, 3, topic_id=OTHER)
+
+    request = ask(client)
+
+    assert (named(request), forgotten(request)) == ([(0, 3)], [])
+
+
 def test_a_recreated_topic_is_fetched_by_its_new_topic_id_and_the_old_forgotten() -> None:
     client = FetchSessionClient()
     want(client, A)
@@ -125,7 +171,7 @@ def test_a_recreated_topic_is_fetched_by_its_new_topic_id_and_the_old_forgotten(
     request = ask(client)
 
     assert [t.topic_id for t in request.topics] == [OTHER]
-    assert [(t.topic_id, list(t.partitions)) for t in request.forgotten_topics_data] == [(ID, [0])]
+    assert forgotten(request) == [(ID, [0])]
     assert client.topic_name(OTHER) == "a"
 
 

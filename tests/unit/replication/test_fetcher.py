@@ -114,6 +114,23 @@ def test_a_diverging_epoch_makes_the_follower_truncate_its_log_and_continue_fetc
     follow(scenario, answer(diverging), records=(3,))
 
 
+def test_a_truncation_is_synced_before_the_follower_fetches_again(follow: Follow) -> None:
+    """Else a power loss may leave removed records before those that were fetched after them."""
+    scene: dict[str, ReplicaCluster] = {}
+
+    def fetched() -> FetchResponse:
+        assert scene["cluster"].log(1).is_durable
+        return answer(data(0, high_watermark=1))
+
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        scene["cluster"] = cluster
+        await settle()
+        assert cluster.log(1).truncations == [1]
+        assert len(leader.fetches()) == 3
+
+    follow(scenario, answer(data(diverging_epoch=FetchResponseEpochEndOffset(2, 1))), fetched, records=(3,))
+
+
 def test_a_diverging_epoch_of_a_partition_does_not_stop_appends_to_other_partitions(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()

@@ -41,6 +41,7 @@ def test_a_followers_fetch_out_of_range_resets_its_log_to_the_leaders_offsets(
         log = cluster.log(1)
         assert (log.end_offset, log.truncations) == (end, truncations)
         assert leader.fetches()[-1][0][1] == end
+        assert log.is_durable  # the removed records cannot come back
         asked = [p for m in leader.asked if not hasattr(m, "session_id") for t in m.topics for p in t.partitions]
         assert [(p.timestamp, p.current_leader_epoch) for p in asked] == [(-1, 3), (-2, 3)][: len(offsets)]
 
@@ -96,6 +97,28 @@ def test_a_followers_offset_reset_of_a_removed_partition_changes_nothing(follow:
 
     offsets = (meanwhile,) if at == 0 else (9, meanwhile)
     follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=offsets)
+
+
+@pytest.mark.parametrize("before", [(), (9,)])
+def test_a_refused_offset_reset_of_an_earlier_leader_epoch_does_not_stop_the_newer_one(
+    follow: Follow, before: tuple[int, ...]
+) -> None:
+    scene: dict[str, Any] = {}
+
+    def meanwhile() -> ErrorCode:
+        cluster, fetcher = scene["cluster"], scene["fetcher"]
+        fetcher.remove(P0)
+        fetcher.add(P0, cluster.partition(1), 4)
+        return ErrorCode.FENCED_LEADER_EPOCH
+
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        scene.update(cluster=cluster, fetcher=fetcher)
+        await settle()
+        assert (P0 in fetcher, fetcher.failed) == (True, set())
+        newest = leader.asked[-1].topics[0].partitions[0]
+        assert (newest.current_leader_epoch, newest.fetch_offset) == (4, 3)
+
+    follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=(*before, meanwhile))
 
 
 def test_a_storage_error_during_a_followers_offset_reset_stops_the_partition(follow: Follow) -> None:

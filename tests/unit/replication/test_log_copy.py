@@ -18,7 +18,7 @@ CHUNK = 1 << 20
 async def begun(cluster: ReplicaCluster) -> tuple[Log, Log]:
     """A log of ten records in epoch 0, and its complete copy; nothing else copies."""
     manager = cluster.logs[1].manager
-    source = manager.get_or_create(P0, manager.default_config(), None, True)
+    source = manager.get_or_create(P0, manager.topic_config(P0.topic), None, True)
     for number in range(10):
         source.append_as_leader(real_batch(filler=b"%d" % number), 0)
     copy = manager.moves.create_future(P0, cluster.logs[1].directories[1])

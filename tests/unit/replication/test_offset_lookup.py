@@ -1,19 +1,23 @@
 """ListOffsets and OffsetForLeaderEpoch on the broker that is asked."""
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
+from tests.support.cold_disk import evict_from_cache
 from tests.support.memory_log import MemoryLog, batch
 from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.replication.runs import Run
 
 from klamm.log.errors import StorageFailed
+from klamm.log.log import Log
+from klamm.log.lookup import find_in_files
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.replication.fetch_data import Isolation
 from klamm.replication.offset_lookup import DEBUGGING_CONSUMER, FoundOffset, Timestamp
-from klamm.wire.records import CorruptRecords
+from klamm.wire.records import CorruptRecords, NewRecord, build_batch
 
 NOTHING = FoundOffset()
 
@@ -28,9 +32,9 @@ async def led(cluster: ReplicaCluster) -> None:
     assert (cluster.log(1).high_watermark, cluster.log(1).end_offset) == (3, 4)
 
 
-def look(cluster: ReplicaCluster, timestamp: int, broker: int = 1, **more: Any) -> FoundOffset:
+async def look(cluster: ReplicaCluster, timestamp: int, broker: int = 1, **more: Any) -> FoundOffset:
     """Look up an offset by timestamp at a broker."""
-    return cluster.brokers[broker].look_up_offset(P0, timestamp, **more)
+    return await cluster.brokers[broker].look_up_offset(P0, timestamp, **more)
 
 
 def found(timestamp: int, offset: int, epoch: int) -> FoundOffset:
@@ -55,7 +59,7 @@ def test_list_offsets_resolves_timestamps_and_kafkas_special_timestamps(
 ) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
-        assert look(cluster, timestamp) == expected
+        assert await look(cluster, timestamp) == expected
 
     run(scenario)
 
@@ -63,13 +67,13 @@ def test_list_offsets_resolves_timestamps_and_kafkas_special_timestamps(
 def test_list_offsets_latest_is_the_log_end_only_for_replicas_and_debugging_consumers(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
-        assert look(cluster, Timestamp.LATEST, replica_id=2).offset == 4
-        assert look(cluster, Timestamp.LATEST, replica_id=DEBUGGING_CONSUMER).offset == 4
-        assert look(cluster, Timestamp.LATEST, isolation=Isolation.READ_COMMITTED).offset == 3
+        assert (await look(cluster, Timestamp.LATEST, replica_id=2)).offset == 4
+        assert (await look(cluster, Timestamp.LATEST, replica_id=DEBUGGING_CONSUMER)).offset == 4
+        assert (await look(cluster, Timestamp.LATEST, isolation=Isolation.READ_COMMITTED)).offset == 3
         cluster.log(1).high_watermark = 2
         cluster.partition(1).leader_epoch_start = 2
-        assert look(cluster, 40) == NOTHING  # offset 2 lies beyond what a consumer may read
-        assert look(cluster, 40, replica_id=2).offset == 2
+        assert await look(cluster, 40) == NOTHING  # offset 2 lies beyond what a consumer may read
+        assert (await look(cluster, 40, replica_id=2)).offset == 2
 
     run(scenario)
 
@@ -82,8 +86,8 @@ def test_list_offsets_with_read_committed_finds_no_record_above_the_last_stable_
         monkeypatch.setattr(MemoryLog, "last_stable_offset", property(lambda log: 1))
         cluster.partition(1).leader_epoch_start = 0
         for timestamp, offset in ((10, 0), (20, 1)):
-            assert look(cluster, timestamp).offset == offset
-            committed = look(cluster, timestamp, isolation=Isolation.READ_COMMITTED)
+            assert (await look(cluster, timestamp)).offset == offset
+            committed = await look(cluster, timestamp, isolation=Isolation.READ_COMMITTED)
             assert committed == (found(10, 0, 2) if offset == 0 else NOTHING)
 
     run(scenario)
@@ -94,10 +98,10 @@ def test_list_offsets_latest_is_unavailable_until_a_new_leader_commits_in_its_ep
         await led(cluster)
         cluster.log(1).high_watermark = 1
         for timestamp in (Timestamp.LATEST, 40, 99):
-            assert look(cluster, timestamp) == FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
-        assert look(cluster, 5) == found(10, 0, 2)
-        assert look(cluster, Timestamp.EARLIEST).error is ErrorCode.NONE
-        assert look(cluster, Timestamp.LATEST, replica_id=2).offset == 4
+            assert await look(cluster, timestamp) == FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
+        assert await look(cluster, 5) == found(10, 0, 2)
+        assert (await look(cluster, Timestamp.EARLIEST)).error is ErrorCode.NONE
+        assert (await look(cluster, Timestamp.LATEST, replica_id=2)).offset == 4
 
     run(scenario)
 
@@ -108,10 +112,10 @@ def test_list_offsets_on_a_follower_is_answered_only_for_debugging_consumers(run
         await cluster.produce(1)
         await asyncio.sleep(1)
         not_leader = FoundOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        assert look(cluster, Timestamp.LATEST, broker=2) == not_leader
-        assert look(cluster, Timestamp.LATEST, broker=2, replica_id=3) == not_leader
-        assert look(cluster, Timestamp.LATEST, broker=2, replica_id=DEBUGGING_CONSUMER).offset == 1
-        unknown = cluster.brokers[1].look_up_offset(TopicPartition("no such", 0), Timestamp.LATEST)
+        assert await look(cluster, Timestamp.LATEST, broker=2) == not_leader
+        assert await look(cluster, Timestamp.LATEST, broker=2, replica_id=3) == not_leader
+        assert (await look(cluster, Timestamp.LATEST, broker=2, replica_id=DEBUGGING_CONSUMER)).offset == 1
+        unknown = await cluster.brokers[1].look_up_offset(TopicPartition("no such", 0), Timestamp.LATEST)
         assert unknown.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     run(scenario)
@@ -123,7 +127,7 @@ def test_list_offsets_on_a_follower_is_answered_only_for_debugging_consumers(run
 def test_list_offsets_with_an_older_or_newer_leader_epoch_is_rejected(run: Run, epoch: int, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
-        assert look(cluster, Timestamp.LATEST, current_leader_epoch=epoch).error is error
+        assert (await look(cluster, Timestamp.LATEST, current_leader_epoch=epoch)).error is error
         assert cluster.brokers[1].end_of_epoch(P0, 2, epoch)[0] is error
 
     run(scenario)
@@ -161,10 +165,39 @@ def test_list_offsets_reports_storage_errors_and_corrupt_records(
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
 
-        def search(timestamp: int) -> None:
+        async def search(timestamp: int) -> None:
             raise trouble
 
         monkeypatch.setattr(cluster.log(1), "offset_for_timestamp", search)
-        assert look(cluster, 15) == FoundOffset(error)
+        assert await look(cluster, 15) == FoundOffset(error)
 
     run(scenario)
+
+
+def test_list_offsets_of_a_closed_segment_outside_the_page_cache_is_looked_up_in_a_worker(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), (1,), tell=[1])
+        log = cast(Log, cluster.log(1))
+        for timestamp in (10, 20, 30):
+            content = build_batch([NewRecord(b"value", None, timestamp)])
+            await cluster.brokers[1].append(1, 0, {P0: content})
+            log.roll()
+        disk = evict_from_cache(log)
+        calls: list[object] = []
+        run = cluster.world.workers.run
+
+        async def in_worker(call: Callable[..., Any], *arguments: Any) -> Any:
+            calls.append(call)
+            disk.is_in_thread = True
+            result = await run(call, *arguments)
+            disk.is_in_thread = False
+            return result
+
+        cluster.world.workers.run = in_worker  # type: ignore[method-assign,assignment]
+
+        assert await look(cluster, 15) == found(20, 1, 0)
+        assert await look(cluster, Timestamp.MAX) == found(30, 2, 0)
+        assert calls == [find_in_files] * 2
+        assert disk.waited_for == []
+
+    run_on_disk(scenario)

@@ -162,8 +162,8 @@ def test_damaged_records_without_an_intact_replica_are_repaired_once_an_intact_r
                 if line["event"].startswith("damaged records of a log cannot be replaced")
             ]
             assert (
-                "broker 2: the other replica answered Fetch with CORRUPT_MESSAGE; "
-                "broker 3: the other replica answered Fetch with CORRUPT_MESSAGE"
+                "broker 2: the Fetch for orders-0 was answered with CORRUPT_MESSAGE; "
+                "broker 3: the Fetch for orders-0 was answered with CORRUPT_MESSAGE"
             ) in reasons
             damage(cluster, 3, 5)  # the same byte again: it is intact
             await asyncio.sleep(700)

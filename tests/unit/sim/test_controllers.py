@@ -17,6 +17,7 @@ from klamm.sim.history.trace import Event, EventEnded, Term, TopicZnode, Unexpec
 from klamm.sim.invariants.controllers import controllers_have_no_unexpected_errors
 from klamm.sim.invariants.memory import memory_equals_zookeeper
 from klamm.sim.nodes.controller_observer import ControllerObserver
+from klamm.sim.nodes.settings import writes_isrs_itself
 from klamm.sim.scripts.operations import script_of
 
 FOUND = {"a mistake": (KeyError("t1"), True), "no memory": (MemoryError(), False)}
@@ -82,6 +83,7 @@ async def test_outdated_controller_memory_is_a_violation_unless_a_leader_wrote_a
     remembered = partition.leadership
     assert remembered is not None
     history = history_of(controllers={"terms": {1: Term(BrokerId(1), 1, 1, room.term.settings)}})
+    history.at.leaders_write_isrs = writes_isrs_itself(protocol)
     history.topics.znodes["a"] = TopicZnode(context.topics["a"].id, {0: partition.assignment}, 0)
     history.states.versions[partition.key] = [remembered, remembered._replace(partition_epoch=1)]
     history.registrations.current[BrokerId(1)] = (context.registered[BrokerId(1)].epoch, 0)

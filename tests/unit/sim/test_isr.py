@@ -65,7 +65,10 @@ def term_of(protocol: str) -> Term:
 def is_left_behind(entered: int, went: int, ended: EventEnded) -> bool:
     """Broker 3 is in the ISR, and gone."""
     term = ended.term or term_of(OLD)
-    history = history_of(controllers={"epoch": 1, "elected_at": {1: ELECTED}})
+    history = history_of(
+        controllers={"epoch": 1, "elected_at": {1: ELECTED}},
+        at={"leaders_write_isrs": not term.settings.controller_owns_partition_state},
+    )
     before, after = LeaderAndIsr(ONE, 0, (ONE,), 1, 0), LeaderAndIsr(ONE, 0, (ONE, THREE), 1, 1)
     performed: list[tuple[int, Event]] = [
         (0, RegistrationChanged(ONE, 0, 6)),

@@ -11,6 +11,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import Term, TopicWritten, TopicZnode
 from klamm.sim.invariants.reassignment import replicas_leave_after_targets_are_in_sync
+from klamm.sim.nodes.settings import writes_isrs_itself
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 STATES = [
@@ -32,7 +33,9 @@ def test_removing_a_replica_before_the_reassignment_target_is_in_sync_is_a_viola
 ) -> None:
     term = Term(ONE, 1, 1, ControllerSettings(ONE, ibp=parse_ibp(protocol)))
     history = history_of(
-        controllers={"epoch": 1, "terms": {1: term}}, states={"versions": {TopicPartition("a", 0): states}}
+        controllers={"epoch": 1, "terms": {1: term}},
+        states={"versions": {TopicPartition("a", 0): states}},
+        at={"leaders_write_isrs": writes_isrs_itself(protocol)},
     )
     before, after = ReplicaAssignment((TWO, ONE, THREE), (), (THREE,)), ReplicaAssignment((TWO, ONE))
 

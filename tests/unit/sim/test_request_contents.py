@@ -7,6 +7,7 @@ from tests.unit.sim.histories import history_of
 
 from klamm.controller.context import Partition
 from klamm.controller.control_requests import LeaderAndIsrItem, UpdateMetadataItem
+from klamm.controller.encoded_bodies import SharedState
 from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
@@ -17,7 +18,7 @@ from klamm.sim.invariants.request_contents import (
     leader_and_isr_carries_the_newest_state,
     metadata_carries_the_newest_state,
 )
-from klamm.wire.messages import LeaderAndIsrPartitionState, UpdateMetadataPartitionState
+from klamm.wire.messages import UpdateMetadataPartitionState
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 P = TopicPartition("a", 0)
@@ -29,7 +30,7 @@ EARLIER, NEWEST = LeaderAndIsr(ONE, 3, (ONE,), 1, 4), LeaderAndIsr(ONE, 3, (ONE,
 
 
 def leader_and_isr(state: LeaderAndIsr) -> LeaderAndIsrItem:
-    told = LeaderAndIsrPartitionState(
+    told = SharedState(
         "", 0, 1, state.leader, state.leader_epoch, state.isr, state.partition_epoch, BOTH.replicas, (), (), False, 0
     )
     return LeaderAndIsrItem({PARTITION: told}, (), 0)

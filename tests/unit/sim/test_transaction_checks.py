@@ -19,6 +19,7 @@ from klamm.sim.cluster_tier.invariants.transactions import (
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     Polled,
+    PowerLost,
     ProducerStarted,
     Send,
     SendState,
@@ -95,6 +96,14 @@ def test_a_partly_readable_transaction_is_no_violation_if_a_disk_lost_records(to
     resting.tier.on_destroyed(touched, 0)
 
     assert transactions_are_whole(resting.cluster) is None
+
+
+def test_a_power_loss_of_transaction_states_excuses_no_partly_readable_transaction() -> None:
+    resting = Resting()
+    resting.read(resting.copy(COMMITTED, (A, 0), (B, 1)), B)
+    resting.tier.on_power_lost(PowerLost(1, {TRANSACTIONS_TOPIC: 0}, {TRANSACTIONS_TOPIC: 0}, {}))
+
+    assert transactions_are_whole(resting.cluster) is not None
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,9 @@ WRONG = {
     "unclosed nested class": ("[a-z[0-9]", "[ without ]"),
     "range backwards": ("[z-a]", "the range z-a"),
     "unknown property": (r"\p{Klingon}", "the property Klingon"),
-    "unclosed property": (r"\p{Alpha", "the pattern lacks }"),
+    "unclosed property": (r"\p{Alpha", "lacks } after position 3"),
     "lonely backslash": ("a\\", "ends with a backslash"),
-    "unknown escape": (r"\j", r"the pattern has \j"),
+    "unknown escape": (r"\j", r"has \j, which klamm does not translate"),
 }
 
 

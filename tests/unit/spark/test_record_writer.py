@@ -133,28 +133,24 @@ def test_the_spark_sink_halves_a_batch_refused_as_too_large_and_keeps_its_sequen
     assert sequences(world, P0) == [0, 2, 5, 11]
 
 
-def test_a_record_too_large_for_its_topic_fails_the_spark_write_with_its_size(world: ScriptedWorld) -> None:
-    world.cluster.errors[P0] = [ErrorCode.MESSAGE_TOO_LARGE]
-
-    with (
-        writer(world) as out,
-        pytest.raises(
-            DeliveryFailed, match=r"orders-0 refused a record with MESSAGE_TOO_LARGE.* raise max.message.bytes"
+@pytest.mark.parametrize(
+    ("code", "count", "message"),
+    [
+        (ErrorCode.MESSAGE_TOO_LARGE, 1, "orders-0 refused a record with MESSAGE_TOO_LARGE.* raise max.message.bytes"),
+        (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, 5,
+            "the leader of orders-0 refused a batch of 5 records with TOPIC_AUTHORIZATION_FAILED",
         ),
-    ):
-        write_all(out, encoded(P0, 0, 1))
+    ],
+    ids=["a record too large for its topic", "an error that no retry mends"],
+)  # fmt: skip
+def test_a_final_produce_error_fails_the_spark_write_and_names_the_partition(
+    world: ScriptedWorld, code: ErrorCode, count: int, message: str
+) -> None:
+    world.cluster.errors[P0] = [code]
 
-
-def test_a_non_retriable_produce_error_fails_the_spark_write_and_names_the_partition(world: ScriptedWorld) -> None:
-    world.cluster.errors[P2] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-
-    with (
-        writer(world) as out,
-        pytest.raises(
-            DeliveryFailed, match=r"the leader of orders-2 refused a batch of 5 records with TOPIC_AUTHORIZATION_FAILED"
-        ),
-    ):
-        write_all(out, encoded(P2, 0, 5))
+    with writer(world) as out, pytest.raises(DeliveryFailed, match=message):
+        write_all(out, encoded(P0, 0, count))
 
 
 def test_a_partition_that_refuses_records_until_the_timeout_fails_the_spark_write(world: ScriptedWorld) -> None:

@@ -47,14 +47,17 @@ def test_the_commit_topic_is_read_with_the_brokers_and_times_of_the_write() -> N
         (ONCE | {"writeId": "w", "kafka.enable.idempotence": "false"}, "needs kafka.acks=all and kafka.enable"),
         (ONCE, "option writeId is missing"),
         ({"writeId": "w"}, "writeId is only for delivery exactly-once"),
-        (ONCE | {"writeId": "a:b"}, "the name of a write has 1 to 200 letters"),
-        ({"topic": "a b"}, "a topic's name has 1 to 249 letters"),
-        ({"writeBatch": "-1"}, "the value must be a whole number from 0 on"),
-        ({"kafka.compression.gzip.level": "10"}, "the level must be a whole number from -1 to 9"),
+        (ONCE | {"writeId": "a:b"}, "cannot be the name of a write; give 1 to 200 letters"),
+        ({"topic": "a b"}, "is not a topic name; give 1 to 249 letters"),
+        ({"writeBatch": "-1"}, "is not a whole number of at least 0"),
+        (
+            {"kafka.compression.gzip.level": "10"},
+            "compression level '10' is not valid; give a whole number from -1 to 9",
+        ),
         ({"tpic": "x"}, r"option tpic does not exist\. Did you mean topic"),
     ],
 )
-def test_contradictions_and_bad_values_are_refused(given: dict[str, str], message: str) -> None:
+def test_contradictory_and_invalid_options_of_a_spark_write_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(BadOption, match=message):
         write_options(LEAST | given, Reads.BATCH)
 
@@ -64,7 +67,7 @@ def test_a_streaming_write_has_the_name_of_its_query() -> None:
         write(Reads.STREAM, delivery="exactly-once", writeId="w")
 
 
-def test_brokers_are_needed() -> None:
+def test_a_spark_write_without_bootstrap_servers_is_refused() -> None:
     with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers is missing"):
         write_options({"topic": "orders"}, Reads.BATCH)
 

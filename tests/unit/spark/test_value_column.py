@@ -42,8 +42,9 @@ def test_a_value_that_cannot_be_decoded_fails_the_spark_read_and_names_its_offse
         read(world)
 
     assert str(caught.value) == (
-        "orders-0, offset 1: the value is not JSON of the schema: it is not an object. It is one of 2 such values in 5 "
-        "records. Set the option onDecodeError to report or deadletter:TOPIC, or correct valueFormat or valueSchema."
+        "orders-0, offset 1: the value is not JSON of the schema: the value is not an object. It is one of 2 such "
+        "values in 5 records. Set the option onDecodeError to report or deadletter:TOPIC, or correct valueFormat or "
+        "valueSchema."
     )
 
 
@@ -67,7 +68,7 @@ def test_undecodable_values_are_written_to_the_dead_letter_topic_with_partition_
     headers = dict(letters[0].headers)
     assert headers == {
         "h": b"1", "klamm.topic": b"orders", "klamm.partition": b"0", "klamm.offset": b"1",
-        "klamm.error": b"the value is not JSON of the schema: it is not an object",
+        "klamm.error": b"the value is not JSON of the schema: the value is not an object",
     }  # fmt: skip
     assert [r.timestamp for r in letters] == [1_001, 1_003]
 

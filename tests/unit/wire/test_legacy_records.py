@@ -137,3 +137,11 @@ def test_an_incomplete_old_format_message_in_a_request_has_no_size(content: byte
 def test_an_old_format_message_with_an_impossible_length_or_magic_raises_corrupt_records(content: bytes) -> None:
     with pytest.raises(CorruptRecords):
         produced_entry_size(content)
+
+
+def test_a_wrapper_of_message_format_1_at_offset_0_keeps_the_offsets_within() -> None:
+    wrapper = encode_messages([Message(n, 5, None, b"v") for n in range(3)], 1, Codec.GZIP)
+
+    (header,) = batches(bytes(8) + wrapper[8:])
+
+    assert [m.offset for m in messages_of(bytes(8) + wrapper[8:], header, 1 << 20)] == [0, 1, 2]

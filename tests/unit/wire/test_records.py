@@ -343,7 +343,7 @@ def test_malformed_record_batches_raise_corrupt_records(buffer: bytes) -> None:
 
 
 def test_an_incomplete_record_batch_header_raises_corrupt_records() -> None:
-    with pytest.raises(CorruptRecords, match="byte 0: a batch header is cut off after 16 bytes"):
+    with pytest.raises(CorruptRecords, match="the header of the batch at byte 0 is cut off after 16 bytes"):
         header_at(bytes(16))
     assert entry_size(build_batch(SAMPLE)[:12]) == len(build_batch(SAMPLE))
 

@@ -34,7 +34,7 @@ from klamm.wire.messages import (
     TopicProduceData,
 )
 from klamm.wire.schema import Message
-from klamm.wire.source import ShapedPack
+from klamm.wire.source import EncodedElements, ShapedPack
 
 SLOW = settings(max_examples=8, suppress_health_check=list(HealthCheck))
 
@@ -107,6 +107,25 @@ def test_partition_states_with_arrays_of_any_length_decode_to_the_same_states(le
 
     assert wire == plain.encode(MESSAGES["LeaderAndIsrRequest"], version, request)
     assert LeaderAndIsrRequest.decode(wire, version) == request
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_elements_encoded_on_their_own_take_the_place_of_an_array_of_structs(version: int) -> None:
+    states = [partition_state(tuple(range(n))) for n in (3, 2, 0, 17, 126, 127, 300)]
+
+    encoded = LeaderAndIsrRequest.encode_elements(LeaderAndIsrPartitionState, states, version)
+
+    taking, giving = (
+        LeaderAndIsrRequest(1, topic_states=[LeaderAndIsrTopicState("t", partition_states=listed)] * 2)
+        for listed in (EncodedElements(encoded), states)
+    )
+    assert len(encoded) == len(states)
+    assert taking.encode(version) == giving.encode(version)
+
+
+def test_an_element_that_cannot_be_encoded_is_named_with_its_struct() -> None:
+    with pytest.raises(UnencodableField, match="LeaderAndIsrPartitionState"):
+        LeaderAndIsrRequest.encode_elements(LeaderAndIsrPartitionState, [partition_state((1 << 40,))], 7)
 
 
 def test_the_caches_of_array_codecs_compiled_per_length_are_bounded() -> None:

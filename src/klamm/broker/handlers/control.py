@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import structlog
+
 from klamm.broker.dispatch import Offered, Request
-from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.metadata_cache import MetadataCache, unknown_protocols
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.replication.replica_manager import ReplicaManager
@@ -21,6 +23,7 @@ from klamm.wire.messages import (
 LEADER_AND_ISR: Final = Offered(ApiKey.LEADER_AND_ISR, 0, 7)
 STOP_REPLICA: Final = Offered(ApiKey.STOP_REPLICA, 0, 4)
 UPDATE_METADATA: Final = Offered(ApiKey.UPDATE_METADATA, 0, 8)
+log = structlog.get_logger("node")
 
 
 class Control:
@@ -55,6 +58,14 @@ class Control:
         refusal = self._replicas.check_update_metadata(message.broker_epoch, message.controller_epoch)
         if refusal:
             return UpdateMetadataResponse(error_code=refusal)
+        if unknown := unknown_protocols(message):
+            log.error(
+                "UpdateMetadata refused with INVALID_REQUEST: it names endpoints with unknown security protocols",
+                controller=message.controller_id,
+                endpoints=unknown,
+                action="Check the version of the controller, and who else may send requests of a controller.",
+            )
+            return UpdateMetadataResponse(error_code=ErrorCode.INVALID_REQUEST)
         before = self._cache.brokers.keys()
         deleted = self._cache.update(message)
         for topic in dict.fromkeys(p.topic for p in deleted):

@@ -9,7 +9,7 @@ from klamm.broker.dispatch import Offered, Request
 from klamm.broker.error_responses import NOT_CONTROLLER_TEXT
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_creation import Created, NewTopic, TopicCreation
-from klamm.config.topic_config import TOPIC_KEYS, ConfigSource, effective_text, origins, source_of
+from klamm.config.topic_config import TOPIC_KEYS, ConfigSource, effective_text, has_own_defaults, origins, source_of
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
@@ -24,7 +24,7 @@ from klamm.wire.messages import (
 CREATE_TOPICS: Final = Offered(ApiKey.CREATE_TOPICS, 0, 7)
 
 
-Described = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
+Described = dict[tuple[str, tuple[tuple[str, str], ...]], list[CreatableTopicConfigs]]
 """By overrides: the topics of one request often share them."""
 
 
@@ -86,22 +86,25 @@ class CreateTopics:
             topic_id=created.topic_id,
             num_partitions=len(created.placement),
             replication_factor=len(created.placement[0]),
-            configs=self._described_configs(created.configs, described),
+            configs=self._described_configs(created.name, created.configs, described),
         )
 
-    def _described_configs(self, overrides: Mapping[str, str], described: Described) -> list[CreatableTopicConfigs]:
-        """All configs of a created topic; `described` keeps them for topics with the same overrides."""
-        key = tuple(sorted(overrides.items()))
+    def _described_configs(
+        self, topic: str, overrides: Mapping[str, str], described: Described
+    ) -> list[CreatableTopicConfigs]:
+        """All configs of a created topic; `described` keeps them for topics with the same overrides and defaults."""
+        key = (topic if has_own_defaults(topic) else "", tuple(sorted(overrides.items())))
         if key not in described:
-            described[key] = [self._described_config(name, overrides) for name in TOPIC_KEYS]
+            described[key] = [self._described_config(name, topic, overrides) for name in TOPIC_KEYS]
         return described[key]
 
-    def _described_config(self, name: str, overrides: Mapping[str, str]) -> CreatableTopicConfigs:
+    def _described_config(self, name: str, topic: str, overrides: Mapping[str, str]) -> CreatableTopicConfigs:
         """The response entry of one config of a created topic."""
+        broker = self._broker_defaults
         return CreatableTopicConfigs(
             name=name,
-            value=effective_text(name, overrides, self._broker_defaults),
-            config_source=source_of(origins(name, overrides, [(ConfigSource.BROKER, self._broker_defaults)])),
+            value=effective_text(name, overrides, broker, topic),
+            config_source=source_of(origins(name, overrides, [(ConfigSource.BROKER, broker)], topic)),
         )
 
 

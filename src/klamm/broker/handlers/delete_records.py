@@ -4,9 +4,9 @@ from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.broker.topic_names import INTERNAL_TOPICS
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.model.topic_names import INTERNAL_TOPICS
 from klamm.replication.record_deletion import DeletionResult
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.wire.api import ApiKey

@@ -100,9 +100,9 @@ class DescribeConfigs:
             _config_result(
                 message,
                 name,
-                effective_text(name, overrides, given),
+                effective_text(name, overrides, given, topic),
                 TOPIC_KEYS[name].type,
-                origins(name, overrides, layers),
+                origins(name, overrides, layers, topic),
                 TOPIC_KEYS[name].doc,
             )
             for name in _requested_keys(asked, TOPIC_KEYS)

@@ -1,6 +1,7 @@
 """ListOffsets: the offset of a log's start, end, or a timestamp. Source: KafkaApis.handleListOffsetRequest (3.9)."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
@@ -9,6 +10,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.fetch_data import Isolation
 from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.time_slices import Slices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     ListOffsetsPartition,
@@ -29,11 +31,12 @@ _FIRST_WITH_OFFSET_NOT_AVAILABLE: Final = 5
 class ListOffsets:
     """Serves ListOffsets."""
 
-    def __init__(self, cache: MetadataCache, replicas: ReplicaManager) -> None:
+    def __init__(self, cache: MetadataCache, replicas: ReplicaManager, make_slices: Callable[[], Slices]) -> None:
         self._cache = cache
         self._replicas = replicas
+        self._make_slices = make_slices
 
-    def handle(self, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
+    async def handle(self, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
         """Answer ListOffsets: the offset for the timestamp of each partition.
 
         A partition named twice gets INVALID_REQUEST.
@@ -42,20 +45,22 @@ class ListOffsets:
             return self._list_segment_offsets(message)
         times = Counter((t.name, p.partition_index) for t in message.topics for p in t.partitions)
         twice = {key for key, count in times.items() if count > 1}
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    topic.name,
-                    [
-                        _refusal(p, ErrorCode.INVALID_REQUEST)
-                        if (topic.name, p.partition_index) in twice
-                        else self._look_up_offset(request, message, TopicPartition(topic.name, p.partition_index), p)
-                        for p in topic.partitions
-                    ],
-                )
-                for topic in message.topics
-            ]
-        )
+        topics = []
+        slices = self._make_slices()
+        try:
+            for topic in message.topics:
+                partitions = []
+                for asked in topic.partitions:
+                    await slices.checkpoint()
+                    if (topic.name, asked.partition_index) in twice:
+                        partitions.append(_refusal(asked, ErrorCode.INVALID_REQUEST))
+                    else:
+                        topic_partition = TopicPartition(topic.name, asked.partition_index)
+                        partitions.append(await self._look_up_offset(request, message, topic_partition, asked))
+                topics.append(ListOffsetsTopicResponse(topic.name, partitions))
+        finally:
+            slices.close()
+        return ListOffsetsResponse(topics=topics)
 
     def _list_segment_offsets(self, message: ListOffsetsRequest) -> ListOffsetsResponse:
         """Answer version 0 of ListOffsets: the base offsets of several segments of each partition."""
@@ -72,7 +77,7 @@ class ListOffsets:
             topics.append(ListOffsetsTopicResponse(topic.name, partitions))
         return ListOffsetsResponse(topics=topics)
 
-    def _look_up_offset(
+    async def _look_up_offset(
         self,
         request: Request,
         message: ListOffsetsRequest,
@@ -82,7 +87,7 @@ class ListOffsets:
         """Look up the offset for the timestamp of one partition, and return its response entry."""
         if asked.timestamp < _EARLIEST and request.version < _FIRST_VERSION_OF.get(asked.timestamp, 1 << 15):
             return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
-        found = self._replicas.look_up_offset(
+        found = await self._replicas.look_up_offset(
             topic_partition,
             asked.timestamp,
             replica_id=BrokerId(message.replica_id),

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache, PartitionState
 from klamm.broker.topic_creation import TopicCreation
-from klamm.broker.topic_names import INTERNAL_TOPICS, name_error
+from klamm.broker.topic_names import name_error
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId
 from klamm.model.topic_ids import ZERO_ID
+from klamm.model.topic_names import INTERNAL_TOPICS
 from klamm.net.encoded_messages import EncodedMessage, encode_in_pieces
 from klamm.runtime.time_slices import Slices
 from klamm.wire.api import ApiKey

@@ -5,7 +5,6 @@ from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.broker.topic_names import INTERNAL_TOPICS
 from klamm.broker.transaction_verification import (
     RETRIED_AS_NOT_ENOUGH_REPLICAS,
     TransactionalBatches,
@@ -14,6 +13,7 @@ from klamm.broker.transaction_verification import (
 from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.topic_names import INTERNAL_TOPICS
 from klamm.net.server import CloseConnection
 from klamm.replication.appending import AppendResult
 from klamm.replication.replica_manager import ReplicaManager

@@ -1,4 +1,4 @@
-"""Read the controller, elect another one, and read its request queues."""
+"""Read the controller, elect another one, and read its request queues and its standbys."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -19,6 +19,7 @@ from klamm.zk.port import ZooKeeperClient
 
 QUEUE_SIZE: Final = "kafka_controller_controllerchannelmanager_queuesize"
 QUEUE_TIME: Final = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
+STANDBY: Final = "klamm_controller_standby_"
 ACTIVE: Final = "kafka_controller_kafkacontroller_activecontrollercount"
 _MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
 _ELECTION_TIMEOUT_S: Final = 10.0
@@ -44,6 +45,20 @@ class Queue(NamedTuple):
     sent: int
     waited_ms: dict[str, float]
     """Quantile -> how long the oldest change in a request waited until it was sent."""
+
+
+class Standby(NamedTuple):
+    """What a node has in memory for its election."""
+
+    node: str
+    """The address of its metrics."""
+    state: str
+    """`controller`; `current`: it has everything and follows changes; `reading`: for the first time; `none`."""
+    partitions: int
+    changed_znodes: int
+    """Znodes that changed and that the node has not read again yet."""
+    lag_ms: int
+    """How long ago the oldest of these changes was noted."""
 
 
 async def read_metadata_controller(admin: Admin) -> tuple[BrokerId | None, Address | None]:
@@ -134,7 +149,7 @@ async def _wait_for_new_controller(client: ZooKeeperClient, seen: ControllerStat
         return None
 
 
-# ---- queues
+# ---- queues and standbys, from metrics
 
 
 async def read_queues(world: World, addresses: Sequence[Address], timeout_s: float) -> list[Queue]:
@@ -142,11 +157,26 @@ async def read_queues(world: World, addresses: Sequence[Address], timeout_s: flo
 
     Pages that do not answer are skipped; raises CannotAsk if none does.
     """
+    pages = await _metrics_pages(world, addresses, timeout_s)
+    return [queue for address, page in pages.items() for queue in parse_queues(str(address), page)]
+
+
+async def read_standbys(world: World, addresses: Sequence[Address], timeout_s: float) -> list[Standby]:
+    """Read from the nodes' metrics pages what they have in memory for an election.
+
+    Pages that do not answer are skipped; raises CannotAsk if none does.
+    """
+    pages = await _metrics_pages(world, addresses, timeout_s)
+    return [parse_standby(str(address), page) for address, page in pages.items()]
+
+
+async def _metrics_pages(world: World, addresses: Sequence[Address], timeout_s: float) -> dict[Address, str]:
+    """The metrics pages of the nodes that answer; raises CannotAsk if none does."""
     pages = await asyncio.gather(*(_page_or_problem(world, a, timeout_s) for a in addresses))
     problems = [p for p in pages if isinstance(p, CannotAsk)]
     if len(problems) == len(pages):
         raise problems[0]
-    return [q for a, p in zip(addresses, pages, strict=True) if isinstance(p, str) for q in parse_queues(str(a), p)]
+    return {a: p for a, p in zip(addresses, pages, strict=True) if isinstance(p, str)}
 
 
 async def _page_or_problem(world: World, address: Address, timeout_s: float) -> str | CannotAsk:
@@ -174,6 +204,19 @@ def parse_queues(controller: str, page: str) -> list[Queue]:
             waited.setdefault(broker, {})[sample.labels["quantile"]] = sample.value
     ordered = sorted(depth, key=lambda b: (len(b), b))
     return [Queue(controller, b, depth[b], sent.get(b, 0), waited.get(b, {})) for b in ordered]
+
+
+def parse_standby(node: str, page: str) -> Standby:
+    """Parse from a metrics page what the node has in memory for its election."""
+    found = {s.name: int(s.value) for s in _parse_samples(page) if s.name == ACTIVE or s.name.startswith(STANDBY)}
+    partitions, changed, lag_ms = (found.get(STANDBY + n, 0) for n in ("partitions", "changed_znodes", "lag_ms"))
+    if found.get(ACTIVE) == 1:
+        state = "controller"
+    elif found.get(f"{STANDBY}current") == 1:
+        state = "current"
+    else:
+        state = "reading" if partitions else "none"
+    return Standby(node, state, partitions, changed, lag_ms)
 
 
 def _parse_samples(page: str) -> Iterable[Any]:

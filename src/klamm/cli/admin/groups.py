@@ -192,4 +192,7 @@ async def delete_offsets(admin: Admin, name: str, partitions: Collection[TopicPa
 
 def _partition_refusals(name: str, answer: Any) -> list[Refusal]:
     """Return a refusal for each partition of the response that has an error."""
-    return [Refusal(f"group {name}, {partition}", code, None) for partition, code in partition_errors(answer)]
+    return [
+        Refusal(subject=f"group {name}, {partition}", code=code, message=None)
+        for partition, code in partition_errors(answer)
+    ]

@@ -49,7 +49,9 @@ async def describe_producers(
                 for described in topic.partitions:
                     where = TopicPartition(topic.name, described.partition_index)
                     if described.error_code:
-                        refused.append(Refusal(f"{where} at broker {number}", described.error_code, None))
+                        refused.append(
+                            Refusal(subject=f"{where} at broker {number}", code=described.error_code, message=None)
+                        )
                     found += [_producer(where, state) for state in described.active_producers]
     return sorted(found), refused
 

@@ -32,7 +32,10 @@ _REMEDIES: Final[Mapping[int, str]] = {
 
 
 class Refusal(NamedTuple):
-    """An error of one topic, partition, broker or other subject in a response."""
+    """An error of one topic, partition, broker or other subject in a response.
+
+    Printed as `SUBJECT: MESSAGE (ERROR_CODE); REMEDY`.
+    """
 
     subject: str
     """For example `topic orders`."""

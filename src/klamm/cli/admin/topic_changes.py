@@ -1,6 +1,6 @@
 """Create, grow and delete topics; with `--wait`, wait until every broker knows the change."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.broker.topic_names import name_error
@@ -174,23 +174,34 @@ async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Clus
 
     Raises CannotAsk at the timeout.
     """
-    progress = ProgressLine()
-    while True:
+
+    async def problem_of_a_broker() -> str | None:
+        """Return what is missing on the first broker where anything is, with its id; None if nothing is."""
         await admin.look()
         for broker in sorted(admin.brokers):
             problem = missing(await read_cluster(admin, names, of=broker))
             if problem is not None:
-                break
-        else:
-            progress.clear()
-            return
-        progress.show(f"{problem}; {admin.left_s:.0f} s left")
-        if not await admin.pause(_POLL_S):
-            progress.clear()
-            raise CannotAsk(
-                f"The change was not complete before the timeout: {problem} (broker {broker}). Raise --timeout to "
-                "wait longer."
-            )
+                return f"{problem} (broker {broker})"
+        return None
+
+    await _wait_while(admin, "The change", problem_of_a_broker)
+
+
+async def _wait_while(admin: Admin, what: str, find_problem: Callable[[], Awaitable[str | None]]) -> None:
+    """Poll `find_problem` until it returns None, and show each problem as progress. Raises CannotAsk at the timeout.
+
+    `what` begins the sentence of the error, for example "The deletion".
+    """
+    progress = ProgressLine()
+    try:
+        while (problem := await find_problem()) is not None:
+            progress.show(f"{problem}; {admin.left_s:.0f} s left")
+            if not await admin.pause(_POLL_S):
+                raise CannotAsk(
+                    f"{what} was not complete before the timeout: {problem}. Raise --timeout to wait longer."
+                )
+    finally:
+        progress.clear()
 
 
 async def wait_until_gone(admin: Admin, names: Sequence[str]) -> dict[str, str]:
@@ -199,18 +210,15 @@ async def wait_until_gone(admin: Admin, names: Sequence[str]) -> dict[str, str]:
     Returns the topics whose deletion the brokers do not confirm, with the reason. Raises CannotAsk at the timeout.
     """
     await wait_until(admin, names, are_gone(names))
-    progress = ProgressLine()
-    while True:
-        codes = await _creation_errors(admin, names)
+    codes: dict[str, int] = {}
+
+    async def problem_of_zookeeper() -> str | None:
+        """Ask which names are free; return which topics still have znodes, None if none has."""
+        codes.update(await _creation_errors(admin, names))
         held = [name for name, code in codes.items() if code == ErrorCode.TOPIC_ALREADY_EXISTS]
         if not held:
-            progress.clear()
-            return {name: code_name(code) for name, code in codes.items() if code not in _NAME_IS_FREE}
-        problem = f"ZooKeeper still has znodes of {len(held)} of {len(names)} topics ({held[0]})"
-        progress.show(f"{problem}; {admin.left_s:.0f} s left")
-        if not await admin.pause(_POLL_S):
-            progress.clear()
-            raise CannotAsk(
-                f"The deletion was not complete before the timeout: {problem}, or they were created again. Raise "
-                "--timeout to wait longer."
-            )
+            return None
+        return f"ZooKeeper has znodes of {len(held)} of {len(names)} topics ({held[0]}), or they were created again"
+
+    await _wait_while(admin, "The deletion", problem_of_zookeeper)
+    return {name: code_name(code) for name, code in codes.items() if code not in _NAME_IS_FREE}

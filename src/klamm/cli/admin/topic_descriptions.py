@@ -25,9 +25,9 @@ PARTITION_COLUMNS: Final = ("topic", "partition", "leader", "preferred", "replic
 
 
 _CONFIGS_UNKNOWN: Final = Refusal(
-    "configs and reassignments",
-    ErrorCode.NETWORK_EXCEPTION,
-    "min ISR counts as 1, because the brokers cannot reach ZooKeeper; see klamm audit --zookeeper",
+    subject="configs and reassignments",
+    code=ErrorCode.NETWORK_EXCEPTION,
+    message="min ISR counts as 1, because the brokers cannot reach ZooKeeper; see klamm audit --zookeeper",
 )
 
 

@@ -72,11 +72,8 @@ async def list_transactions(
 
 def _unknown_state(broker: BrokerId, state: str) -> Refusal:
     """Return the refusal of a broker that does not know the transaction state."""
-    return Refusal(
-        f"broker {broker}",
-        ErrorCode.INVALID_REQUEST,
-        f"there is no transaction state {state!r}. Give for example Ongoing.",
-    )
+    problem = f"there is no transaction state {state!r}. Give for example Ongoing."
+    return Refusal(f"broker {broker}", ErrorCode.INVALID_REQUEST, problem)
 
 
 async def describe_transaction(admin: Admin, transactional_id: str) -> Transaction:
@@ -84,8 +81,8 @@ async def describe_transaction(admin: Admin, transactional_id: str) -> Transacti
     found = await find_transaction(admin, transactional_id)
     if found is None:
         raise CannotAsk(
-            f"transactional id {transactional_id}: {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name}. `klamm transactions "
-            "list` shows those that exist."
+            f"There is no transactional id {transactional_id} ({ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name}). "
+            "`klamm transactions list` shows those that exist."
         )
     return found
 
@@ -100,7 +97,9 @@ async def find_transaction(admin: Admin, transactional_id: str) -> Transaction |
     if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         return None
     if found.error_code:
-        raise CannotAsk(f"transactional id {transactional_id}: {code_name(found.error_code)}.")
+        raise CannotAsk(
+            f"Cannot describe transactional id {transactional_id}: {code_name(found.error_code)}. Check its name."
+        )
     return Transaction(
         transactional_id,
         found.transaction_state,
@@ -153,7 +152,10 @@ async def _producer_from(admin: Admin, partition: TopicPartition, start_offset: 
     answer = await admin.ask_leader(partition, Request(ApiKey.DESCRIBE_PRODUCERS, message), _described_error)
     described = _described(answer)
     if described.error_code:
-        raise CannotAsk(f"{partition}: {code_name(described.error_code)}. Check topic and partition.")
+        raise CannotAsk(
+            f"Cannot describe the producers of {partition}: {code_name(described.error_code)}. Check topic and "
+            "partition."
+        )
     for producer in described.active_producers:
         if producer.current_txn_start_offset == start_offset >= 0:
             return producer

@@ -1,5 +1,6 @@
 """`klamm controller`, `klamm controller reelect`, `klamm controller queues`."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -8,10 +9,12 @@ from klamm.cli.admin import znodes
 from klamm.cli.admin.client import parse_addresses, with_admin
 from klamm.cli.admin.controller import (
     ControllerStatus,
+    Standby,
     hand_to,
     read_controller_status,
     read_metadata_controller,
     read_queues,
+    read_standbys,
     reelect,
 )
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Data, Ensemble, Timeout, Yes
@@ -26,6 +29,11 @@ from klamm.runtime.disk import RealDisk
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import real_world
 
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metrics", help="HOST:PORT of a node's metrics (klamm.metrics.port); repeatable"),
+]
+
 controller_app = typer.Typer(help="Show or move the controller; show its request queues.")
 
 
@@ -36,12 +44,15 @@ def controller(
     zookeeper: Annotated[
         str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot], to show epoch and start time")
     ] = None,
+    metrics: Metrics = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Show the controller; with --zookeeper also its epoch and start time.
+    """Show the controller; with --zookeeper also its epoch and start time, with --metrics its standbys.
 
-    Exit status 1: there is none, or brokers and ZooKeeper disagree.
+    A standby has all topics and partitions in memory for its election (klamm.controller.standby).
+
+    Exit status 1: there is no controller, or brokers and ZooKeeper disagree.
     """
     if context.invoked_subcommand is not None:
         return
@@ -51,7 +62,10 @@ def controller(
         named, address = (status.controller, None)
     if zookeeper is None or bootstrap != LOCAL:
         named, address = with_admin(bootstrap, timeout, read_metadata_controller)
-    _print_controller(named, address, status, as_json)
+    standbys = None
+    if metrics:
+        standbys = run_loop(read_standbys(real_world(), _metrics_addresses(metrics), timeout))
+    _print_controller(named, address, status, standbys, as_json)
     if status is not None and status.controller != named:
         print_error(
             f"The brokers say {_broker_text(named)}, ZooKeeper says {_broker_text(status.controller)}: "
@@ -60,23 +74,36 @@ def controller(
     raise typer.Exit(int(named is None or (status is not None and status.controller != named)))
 
 
+def _metrics_addresses(texts: Sequence[str]) -> list[Address]:
+    """The addresses in all values of `--metrics`."""
+    return [address for text in texts for address in parse_addresses(text, "--metrics")]
+
+
 def _broker_text(broker: BrokerId | None) -> str:
     """Return `broker <id>`, or `none`."""
     return "none" if broker is None else f"broker {broker}"
 
 
 def _print_controller(
-    named: BrokerId | None, address: Address | None, status: ControllerStatus | None, as_json: bool
+    named: BrokerId | None,
+    address: Address | None,
+    status: ControllerStatus | None,
+    standbys: Sequence[Standby] | None,
+    as_json: bool,
 ) -> None:
-    """Print the controller, its address, its epoch and since when it leads, as text or JSON."""
+    """Print the controller, its address, its epoch, since when it leads, and standbys, as text or JSON."""
     since = utc_time(status.since_ms) if status is not None and status.since_ms is not None else None
     epoch = status.epoch if status is not None else None
     if as_json:
         where = str(address) if address else None
-        print_json({"controller": named, "address": where, "epoch": epoch, "since": since})
+        listed = {} if standbys is None else {"standbys": [s._asdict() for s in standbys]}
+        print_json({"controller": named, "address": where, "epoch": epoch, "since": since, **listed})
         return
     known = "" if status is None else f", epoch {epoch}" + (f", since {since}" if since else "")
     print_line(f"controller: {_broker_text(named)}{f' at {address}' if address else ''}{known}")
+    if standbys is not None:
+        columns = ("metrics", "in memory", "partitions", "changed znodes", "lag ms")
+        print_table(columns, [tuple(s) for s in standbys], "standbys")
 
 
 @controller_app.command("reelect")
@@ -117,10 +144,7 @@ def reelect_(
 
 @controller_app.command()
 def queues(
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option("--metrics", help="HOST:PORT of a node's metrics (klamm.metrics.port); repeatable"),
-    ] = None,
+    metrics: Metrics = None,
     data: Data = "klamm-data",
     journal: Annotated[
         list[str] | None, typer.Option("--journal", help="journal directory of a node; repeatable")
@@ -134,8 +158,7 @@ def queues(
     """
     found = []
     if metrics:
-        addresses = [address for text in metrics for address in parse_addresses(text, "--metrics")]
-        found = run_loop(read_queues(real_world(), addresses, timeout))
+        found = run_loop(read_queues(real_world(), _metrics_addresses(metrics), timeout))
         if not found:
             raise KlammError(
                 "None of these nodes is the controller. Give --metrics of the controller's node, or of all nodes."

@@ -105,7 +105,7 @@ def _inputs(subject: Subject, sources: Sources, disk: Disk) -> ExplainInputs:
     except (CannotExplain, CannotRead) as error:
         if live is None:
             raise CannotExplain(f"{error}; {problem}") from error
-        inputs = ExplainInputs([], "the journal, which cannot be read", None)
+        inputs = ExplainInputs(entries=[], where="the journal, which cannot be read", now=None)
     is_stale = inputs.may_be_stale and live is None
     return inputs._replace(live=live, live_problem=problem, may_be_stale=is_stale)
 

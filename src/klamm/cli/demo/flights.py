@@ -59,6 +59,6 @@ def _tail_number(flight: dict[str, Any]) -> bytes | None:
 
 
 def _with_text_times(flight: dict[str, Any]) -> dict[str, Any]:
-    """The flight with its times as text."""
+    """Return the flight with its field `time_hour` converted to text, for JSON."""
     flight["time_hour"] = str(flight["time_hour"])
     return flight

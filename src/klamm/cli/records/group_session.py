@@ -58,7 +58,7 @@ class GroupSession:
         return dict(self._committed)
 
     def start(self, positions: Positions) -> None:
-        """Send heartbeats, and commit the positions from time to time."""
+        """Start the task that sends heartbeats and commits the positions from time to time."""
         self.ended = self._loop.create_future()
         if self._route is not None:
             self._task = self._loop.create_task(self._keep_alive(positions), name="group-session")

@@ -60,7 +60,7 @@ class Printer:
                     return
                 position = max(position, header.next_offset)
         except CorruptRecords as error:
-            raise CorruptRecords(f"{fetched.partition}: {error}") from error
+            raise CorruptRecords(f"Cannot decode records of {fetched.partition}: {error}") from error
         yield Block(b"", 0, 0, fetched.next_position)
 
     def _batch_blocks(

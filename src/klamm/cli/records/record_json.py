@@ -82,7 +82,7 @@ def decode_record(line: bytes) -> GivenRecord:
 
 
 def _headers(given: list[_Text] | dict[str, _Text]) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers of a list or an object. Raises UsageError."""
+    """Return a record's headers, given as a JSON list or as a JSON object. Raises UsageError."""
     if isinstance(given, dict):
         return tuple((name, _as_bytes(value)) for name, value in given.items())
     names = given[::2]

@@ -21,7 +21,10 @@ class StandbyMode(StrEnum):
 
 
 def keeps_mirror(mode: StandbyMode, broker: BrokerId, live: Collection[BrokerId]) -> bool:
-    """Whether this broker keeps a mirror, given the ids of the live brokers."""
+    """Whether this broker keeps a copy of ZooKeeper's topics in memory, to become controller quickly.
+
+    `live` has the ids of the live brokers, some of which are chosen.
+    """
     if mode is not StandbyMode.AUTO:
         return mode is StandbyMode.TRUE
     return len(live) <= SMALL_CLUSTER or broker in sorted(live)[:STANDBYS]

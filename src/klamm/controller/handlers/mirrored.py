@@ -23,7 +23,7 @@ class Unread(NamedTuple):
 
 
 async def take_mirror(term: TermContext, since: int, listed: Sequence[str]) -> Unread:
-    """Take the mirror into the context, if there is one; returns what is to be read: everything without a mirror.
+    """Fill the context from the standby's mirror, if there is one; return what has still to be read from ZooKeeper.
 
     At the zxid `since`, all writes of earlier controllers are fenced. The mirror is taken once it has the notices of
     all changes up to there: each is either noted or in it. Topics are compared by their mzxid, and watched from now on,

@@ -20,7 +20,7 @@ from klamm.controller.decisions.elections import (
 )
 from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.states import PartitionState
-from klamm.controller.steps import READ_PARTITIONS, WRITE_PARTITIONS, gather_limited
+from klamm.controller.steps import READ_PARTITIONS, REQUEST_PARTITIONS, WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import (
@@ -28,6 +28,7 @@ from klamm.model.leader_and_isr import (
     INITIAL_PARTITION_EPOCH,
     LeaderAndIsr,
 )
+from klamm.model.topic_names import INTERNAL_TOPICS
 from klamm.zk.fenced import chunks
 
 Staying: TypeAlias = Mapping[Partition, tuple[BrokerId, ...]]
@@ -37,16 +38,22 @@ UNCLEAN_CONFIG: Final = "unclean.leader.election.enable"
 
 
 async def trigger_online(term: TermContext, topic: str | None = None) -> int:
-    """Elect leaders for all New and Offline partitions, of one topic or all; returns how many were elected."""
+    """Elect leaders for all New and Offline partitions, of one topic or all; returns how many were elected.
+
+    Internal topics come first: all groups and transactions with a coordinator there wait for it.
+    """
     live = term.context.live
+    urgent: list[Partition] = []
     waiting: list[Partition] = []
     for state in (PartitionState.NEW, PartitionState.OFFLINE):
         async for chunk in term.slices.over(list(term.context.in_state[state]), READ_PARTITIONS):
             asked = [p for p in chunk if (topic is None or p.topic == topic) and not term.context.is_to_be_deleted(p)]
             without_live_replica = [p for p in asked if live.isdisjoint(p.replicas)]
             term.refuse("election", dict.fromkeys(without_live_replica, "no replica is live"))
-            waiting += [p for p in asked if not live.isdisjoint(p.replicas)] if without_live_replica else asked
-    return await bring_online(term, waiting, elect_offline)
+            electable = [p for p in asked if not live.isdisjoint(p.replicas)] if without_live_replica else asked
+            urgent += [p for p in electable if p.topic in INTERNAL_TOPICS]
+            waiting += [p for p in electable if p.topic not in INTERNAL_TOPICS]
+    return await bring_online(term, urgent + waiting, elect_offline)
 
 
 async def bring_online(
@@ -57,8 +64,10 @@ async def bring_online(
 ) -> int:
     """Elect leaders, write the states and send the requests; returns how many were elected.
 
-    New partitions get their first leader, and are not counted. `staying` limits the candidates where a reassignment is
-    not in memory yet.
+    Requests are sent while later partitions are elected, first for a few partitions, so that most have a leader long
+    before the last one. Where the batch has requests already, all are sent together: the states in them are to be the
+    elected ones. New partitions get their first leader, and are not counted. `staying` limits the candidates where a
+    reassignment is not in memory yet.
     """
     new: list[Partition] = []
     led_before: list[Partition] = []
@@ -66,7 +75,18 @@ async def bring_online(
         new += (p for p in chunk if p.state is PartitionState.NEW)
         led_before += (p for p in chunk if p.state in (PartitionState.ONLINE, PartitionState.OFFLINE))
     await gather_limited(_initialise(term, chunk) for chunk in chunks(new, WRITE_PARTITIONS))
-    elected = sum(await gather_limited(_elect(term, c, elect, staying) for c in chunks(led_before, WRITE_PARTITIONS)))
+    send_at = WRITE_PARTITIONS if term.batch.is_empty else None
+
+    async def elect_and_send(chunk: list[Partition]) -> int:
+        """Elect leaders; send the requests once there are enough of them."""
+        nonlocal send_at
+        elected = await _elect(term, chunk, elect, staying)
+        if send_at is not None and term.batch.partition_count >= send_at:
+            send_at = REQUEST_PARTITIONS
+            await term.send_requests()
+        return elected
+
+    elected = sum(await gather_limited(elect_and_send(chunk) for chunk in chunks(led_before, WRITE_PARTITIONS)))
     await term.send_requests()
     return elected
 

@@ -42,7 +42,9 @@ async def replicas_online(term: TermContext, replicas: Replicas, elections_follo
     for broker in sorted(replicas):
         async for chunk in term.slices.over(replicas[broker]):
             states = term.context.replicas_on(broker)
-            sent = [p for p in chunk if p.leadership is not None and states.get(p) is not ReplicaState.NEW]
+            sent = [p for p in chunk if p.leadership is not None]
+            if ReplicaState.NEW in map(states.get, chunk):
+                sent = [p for p in sent if states.get(p) is not ReplicaState.NEW]
             moved = _move(term, broker, chunk, ReplicaState.ONLINE)
             if len(moved) < len(chunk):
                 legal = set(moved)

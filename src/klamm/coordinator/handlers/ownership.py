@@ -60,9 +60,17 @@ class Ownership(PartitionOwnership):
         """Remove the groups of partition `number` of `__consumer_offsets` from memory; return their number."""
         partition = self.partition(number)
         groups, partition.groups = partition.groups, {}
+        count = len(groups)
         for group in groups.values():
             self._unload(group)
-        return len(groups)
+        self._context.spawn(self._free(groups))
+        return count
+
+    async def _free(self, groups: dict[str, Group]) -> None:
+        """Free the memory of groups that are no longer served, some in each time slice."""
+        while groups:
+            await self._slices.checkpoint()
+            await self._slices.clear_dict(groups.popitem()[1].offsets.committed)
 
     def _unload(self, group: Group) -> None:
         """Remove a group from memory; waiting JoinGroup and SyncGroup requests get NOT_COORDINATOR."""

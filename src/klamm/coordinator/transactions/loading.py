@@ -3,6 +3,8 @@
 Source: TransactionStateManager.loadTransactionMetadata, TransactionCoordinator.onElection (3.9).
 """
 
+from collections.abc import Iterator
+
 import structlog
 
 from klamm.coordinator.ownership import Loading, PartitionOwnership
@@ -15,6 +17,7 @@ from klamm.coordinator.transactions.states import PREPARED
 from klamm.coordinator.transactions.transaction import Transaction
 from klamm.coordinator.versioned_records import UnknownRecord
 from klamm.runtime.disk import Buffer
+from klamm.runtime.time_slices import PIECE
 from klamm.wire.records import BatchHeader
 from klamm.wire.records.record import Record, records
 
@@ -27,11 +30,14 @@ class LoadedTransactions:
     def __init__(self) -> None:
         self.by_id: dict[str, Transaction] = {}
 
-    def add_batch(self, buffer: Buffer, header: BatchHeader) -> None:
-        """Apply the records of one batch to the transactions loaded so far. Raises CorruptRecords."""
+    def add_batch(self, buffer: Buffer, header: BatchHeader) -> Iterator[int]:
+        """Apply the records of one batch to the transactions loaded so far.
+
+        Yields before each further piece of a large batch the number of its records. Raises CorruptRecords.
+        """
         if header.is_control:
             return
-        for record in records(buffer, header):
+        for number, record in enumerate(records(buffer, header), start=1):
             try:
                 self._add_record(record)
             except UnknownRecord as error:
@@ -41,11 +47,13 @@ class LoadedTransactions:
                     reason=str(error),
                     action="Check which program wrote to __transaction_state.",
                 )
+            if number % PIECE == 0:
+                yield PIECE
 
     def _add_record(self, record: Record) -> None:
         """Apply one record to the loaded transactions. Raises UnknownRecord."""
         if record.key is None:
-            raise UnknownRecord("the record has no key")
+            raise UnknownRecord(f"the record at offset {record.offset} of __transaction_state has no key")
         transactional_id = read_key(record.key)
         if transactional_id is None:
             log.warning(

@@ -15,8 +15,10 @@ from klamm.wire.records.batch import (
     CorruptRecords,
     crc32c,
     crc_is_valid,
+    crc_mismatch,
     entry_size,
     header_at,
+    header_cut_off,
 )
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -42,13 +44,13 @@ def intact_bytes(buffer: Buffer) -> IntactBytes:
     try:
         while at + PREFIX_BYTES <= end:
             if at + HEADER_BYTES <= end:
-                base, length, _epoch, magic, crc = unpack(buffer, at)
+                _base, length, _epoch, magic, crc = unpack(buffer, at)
                 if magic == MAGIC and length >= _MIN_LENGTH:
                     following = at + length + PREFIX_BYTES
                     if following > end:
                         break
                     if crc32c(buffer, at + 21, following) != crc:
-                        return IntactBytes(at, f"batch at offset {base}: its CRC does not match its bytes")
+                        return IntactBytes(at, str(crc_mismatch(header_at(buffer, at))))
                     at = following
                     continue
             size = entry_size(buffer, at)  # of an old format, or damaged
@@ -56,7 +58,7 @@ def intact_bytes(buffer: Buffer) -> IntactBytes:
                 break
             header = header_at(buffer, at)
             if not crc_is_valid(buffer, header):
-                return IntactBytes(at, f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+                return IntactBytes(at, str(crc_mismatch(header)))
             at += size
     except CorruptRecords as error:
         return IntactBytes(at, str(error))
@@ -99,14 +101,16 @@ class BatchReader:
         """
         within = self._load(position, PREFIX_BYTES)
         if len(self._chunk) - within < PREFIX_BYTES:
-            raise CorruptRecords(f"byte {position}: a batch header is cut off after {self._end - position} bytes")
+            raise header_cut_off(position, self._end - position)
         return entry_size(self._chunk, within)
 
     def header_at(self, position: int) -> BatchHeader:
         """Read the header of the batch at this position. Raises OSError, CorruptRecords where no batch can be there."""
         size, left = self.size_at(position), self._end - position
         if size > left:
-            raise CorruptRecords(f"a batch header announces {size} bytes, but only {left} follow")
+            raise CorruptRecords(
+                f"the header of the batch at byte {position} announces {size} bytes, but only {left} follow"
+            )
         within = self._load(position, HEADER_BYTES)
         return header_at(self._chunk, within)._replace(position=position)
 
@@ -117,7 +121,7 @@ class BatchReader:
         """
         header = self.header_at(position)
         if not self._crc_is_valid(header):
-            raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+            raise crc_mismatch(header)
         return header
 
     def _load(self, position: int, count: int) -> int:

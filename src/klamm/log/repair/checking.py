@@ -114,16 +114,20 @@ class _Check:
         end, latest = self._segment.end_offset, self._segment.latest_epoch
         if header.last_offset < header.base_offset or header.last_offset >= end:
             raise _Contradiction(
-                f"the batch has the offsets {header.base_offset} to {header.last_offset}, but the segment ends "
-                f"before {end}"
+                f"the batch at byte {place.position} has the offsets {header.base_offset} to {header.last_offset}, but "
+                f"the segment ends before {end}"
             )
         if header.base_offset < place.offset:
             raise _Contradiction(
-                f"the batch has the base offset {header.base_offset}, but {place.offset} or later was expected"
+                f"the batch at byte {place.position} has the base offset {header.base_offset}, but {place.offset} or "
+                "later was expected"
             )
         epoch = header.partition_leader_epoch
         if epoch != NO_LEADER_EPOCH and (epoch < place.epoch or (latest is not None and epoch > latest)):
-            raise _Contradiction(f"the batch has the leader epoch {epoch}, but {place.epoch} to {latest} was expected")
+            raise _Contradiction(
+                f"the batch at byte {place.position} has the leader epoch {epoch}, but {place.epoch} to {latest} was "
+                "expected"
+            )
         return header
 
     def _damaged_from(self, begin: Place, place: Place, reason: str) -> DamagedRange:

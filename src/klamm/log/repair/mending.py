@@ -51,12 +51,12 @@ async def mend_segment(world: World, workers: Workers, log: Log, segment: Segmen
     """
     if log.cleaning.is_running or log.cleaning.is_paused:
         raise CannotMend(
-            "the log is being compacted or copied to another log directory, and cannot be repaired meanwhile"
+            f"the log {log.directory} cannot be repaired while it is compacted or copied to another log directory"
         )
     slot = log.segments.slot_of(segment.base_offset)
     following = log.segments.at(slot + 1)
     if following is None or log.segments.at(slot) is not segment:
-        raise CannotMend("the log was truncated before the repair")
+        raise CannotMend(f"the log {log.directory} was truncated before the repair")
     log.cleaning.begin(following.base_offset)
     try:
         await _write_new_log(world.disk, segment, fetch)
@@ -71,9 +71,9 @@ async def mend_segment(world: World, workers: Workers, log: Log, segment: Segmen
         )
         result = await workers.run(index_new_segment, world.disk, new)
         if isinstance(result, str):
-            raise CannotMend(f"the fetched batches do not fit in the segment: {result}")
+            raise CannotMend(f"the fetched batches do not fit into {segment.log_path}: {result}")
         if not await log.replace_segments([segment.base_offset], result):
-            raise CannotMend("the log was truncated during the repair")
+            raise CannotMend(f"the log {log.directory} was truncated during the repair")
     except WorkerFailed as error:
         raise CannotMend(str(error)) from error
     finally:

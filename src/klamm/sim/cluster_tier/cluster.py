@@ -66,6 +66,8 @@ _SMALL_FILES_S: Final = 1.0
 """After this time leader epochs, which nodes write in the background, are on the disks."""
 _RESTART_S: Final = 1.0
 _GROUP: Final = "readers"
+_SILENT_AFTER_S: Final = 10.0
+"""After all is healed: coordinators are found again, and a session and a rebalance end before the last look."""
 _OF_ZOOKEEPER: Final = by_event(OF_ZOOKEEPER)
 _ASKED: Final = by_event(ALWAYS)
 
@@ -92,6 +94,7 @@ class ClusterTier(ScheduledRun):
         self.sent = 0
         self.effects = 0
         """Batches acknowledged amid the faults: how much came of the schedule."""
+        self._has_silent_member = False
         self._sends = True
         """Whether producers go on sending."""
 
@@ -231,7 +234,7 @@ class ClusterTier(ScheduledRun):
         self.log(f"{name} sends with {style}")
 
         async def run() -> None:
-            """Produce without end."""
+            """Run the producer until the simulation cancels it."""
             client = open_client(world, name, self.options.nodes, PORT)
             await Producer(name, world, client, style, rng, self._writable, self._tell).run()
 
@@ -244,7 +247,7 @@ class ClusterTier(ScheduledRun):
         rng = Rng(f"{self.seed}/{name}")
 
         async def run() -> None:
-            """Consume without end."""
+            """Run the consumer until the simulation cancels it."""
             client = open_client(world, name, self.options.nodes, PORT)
             consumer = Consumer(
                 name, client, rng, self._readable, self._tell, reads_committed=self.options.copiers > 0 and number == 1
@@ -260,11 +263,11 @@ class ClusterTier(ScheduledRun):
         rng = Rng(f"{self.seed}/{name}")
 
         def partition() -> TopicPartition | None:
-            """The partition to commit for; none once all is healed: what was stored must survive what follows."""
+            """Return a partition to commit an offset for; None once all faults have ended."""
             return None if self.is_healed else next(iter(self._readable()), None)
 
         async def run() -> None:
-            """Commit offsets until all is healed."""
+            """Run the client that commits offsets until all faults have ended."""
             client = open_client(world, name, self.options.nodes, PORT)
             await Committer(name, client, rng, partition, self._tell).run()
 
@@ -277,14 +280,28 @@ class ClusterTier(ScheduledRun):
         rng = Rng(f"{self.seed}/{name}")
 
         async def run() -> None:
-            """Be a member; once all is healed, stay."""
+            """Run the member, which joins and leaves its group at random, and stays once all faults have ended."""
             client = open_client(world, name, self.options.nodes, PORT)
             member = Member(_GROUP, client, rng, [FIRST_TOPIC], self._tell, may_retire=number > 1)
             member.may_go = lambda: not self.is_healed
             member.may_commit = lambda: self._sends
+            member.falls_silent = self._falls_silent
             await member.run()
 
         self.loop.spawn(host, run(), name)
+
+    def _falls_silent(self, assigned: Assigned) -> bool:
+        """Whether this member falls silent at rest: one that has partitions, where another one can take them over.
+
+        Nothing but its session timeout tells the coordinator.
+        """
+        if self._has_silent_member or self.loop.now < self._heal_at_s + _SILENT_AFTER_S or not assigned.partitions:
+            return False
+        members = {a.member for a in self.tier.generations[assigned.group][assigned.generation]}
+        self._has_silent_member = any(
+            (assigned.group, m) not in self.tier.gone_members for m in members - {assigned.member}
+        )
+        return self._has_silent_member
 
     def _start_copier(self, number: int) -> None:
         """Start a client that copies records of the first topic, which is never deleted, to others."""

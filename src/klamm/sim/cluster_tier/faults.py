@@ -153,13 +153,13 @@ def flip_bit(cluster: ClusterWithDisks, draw: Draw) -> None:
 
 
 DISK_FAULTS: Final[Sequence[FaultRow]] = (
-    FaultRow(2, "power loss", power_loss, "loses power"),
-    FaultRow(2, "power loss of several", power_loss_of_several, "lose power together"),
-    FaultRow(17, "slow disk", slow_disk, "is slow: "),
-    FaultRow(18, "disk error", disk_error, "fails with EIO"),
-    FaultRow(18, "disk full", disk_full, "is full"),
-    FaultRow(18, "directory dies", directory_dies, "is dead"),
-    FaultRow(20, "flip bit", flip_bit, "a bit flips"),
+    FaultRow(2, "power loss", power_loss, sign="loses power"),
+    FaultRow(2, "power loss of several", power_loss_of_several, sign="lose power together"),
+    FaultRow(17, "slow disk", slow_disk, sign="is slow: "),
+    FaultRow(18, "disk error", disk_error, sign="fails with EIO"),
+    FaultRow(18, "disk full", disk_full, sign="is full"),
+    FaultRow(18, "directory dies", directory_dies, sign="is dead"),
+    FaultRow(20, "flip bit", flip_bit, sign="a bit flips"),
 )
 NOT_SHARED: Final = frozenset({
     "power loss", "expire while asked", "lose first states", "lose ISR changes", "forbid reading", "at step",

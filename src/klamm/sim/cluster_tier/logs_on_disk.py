@@ -9,7 +9,7 @@ from klamm.model.ids import TopicPartition
 from klamm.sim.disk import SimulatedDisk
 from klamm.sim.power_loss import Inode
 from klamm.wire.records import CorruptRecords
-from klamm.wire.records.batch import BatchHeader, batches, crc_is_valid
+from klamm.wire.records.batch import BatchHeader, batches, crc_is_valid, crc_mismatch
 from klamm.wire.records.record import records
 
 
@@ -58,7 +58,7 @@ class SegmentBatches:
         try:
             for header in batches(content):
                 if not crc_is_valid(content, header):
-                    raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+                    raise crc_mismatch(header)
                 values = tuple(r.value or b"" for r in records(content, header))
                 self.batches.append(StoredBatch(header, values))
                 read = header.position + header.size

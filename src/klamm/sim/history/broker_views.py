@@ -127,7 +127,7 @@ class BrokerViews:
         return -1 not in self.registrations.epochs_since(broker, since, self._read_until.get(term.epoch, since))
 
     def handled_since(self, term: Term, event: Event) -> int:
-        """The zxid from which the controller's knowledge of brokers dates at the end of this event.
+        """Return the zxid up to which the controller surely knows all changes of brokers at the end of this event.
 
         The event may itself be a change of brokers, which the controller has read.
         """
@@ -135,7 +135,7 @@ class BrokerViews:
         return known.get(term.epoch, 0)
 
     def made_since(self, term: Term, target: BrokerId) -> int:
-        """The zxid from which the controller's knowledge dates in the request that is sent now.
+        """Return the zxid up to which the controller surely knew all changes when it made the request that is sent now.
 
         The request may have been made before the connection to the broker was open.
         """

@@ -30,6 +30,8 @@ class Position:
     """How far the wall clock of any machine has been ahead of virtual time so far, at most."""
     now_s: float = 0.0
     """The virtual time of what happens now."""
+    leaders_write_isrs: bool = False
+    """Whether a leader whose protocol is older than AlterPartition may have written its ISR to ZooKeeper so far."""
 
 
 # ---- ZooKeeper

@@ -4,7 +4,6 @@ from klamm.controller.events import ControlledShutdown
 from klamm.model.errors import ErrorCode
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventEnded, RequestReceived, SessionReestablished, StateWritten
-from klamm.sim.invariants.epochs import leaders_write_isrs
 from klamm.sim.invariants.views import Cluster
 from klamm.zk import znodes
 
@@ -84,7 +83,7 @@ def leaving_brokers_join_no_isr(history: History, event: StateWritten) -> str | 
     term, after = history.controllers.active, event.after
     before = event.before.isr if event.before else ()
     led = event.before.leader if event.before else None
-    entered = [] if leaders_write_isrs(history) else [b for b in after.isr if b not in before]
+    entered = [] if history.at.leaders_write_isrs else [b for b in after.isr if b not in before]
     leads_now = [after.leader] if after.has_leader and after.leader != led else []
     for broker in (*entered, *leads_now):
         if history.broker_views.is_leaving(term, broker) is True:

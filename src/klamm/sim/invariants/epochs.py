@@ -2,6 +2,7 @@
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.model.leader_and_isr import LeaderRecoveryState
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import ControllerElected, RequestReceived, RequestSent, TransactionCommitted
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange
@@ -72,7 +73,7 @@ def _is_the_controllers(history: History, change: Change) -> bool:
     parts = path.split("/")[1:]
     if path.startswith(znodes.TOPICS + "/"):
         if len(parts) > 3 or is_deletion:
-            return not leaders_write_isrs(history) or not _changes_an_isr_alone(history, change)
+            return not history.at.leaders_write_isrs or not _changes_an_isr_alone(history, change)
         return isinstance(change, SetChange) and not _only_grows(history, parts[2], change.data)
     if parts[0] == "admin" and len(parts) > 1 and path != znodes.DELETE_TOPICS:
         return is_deletion or isinstance(change, SetChange)
@@ -81,22 +82,18 @@ def _is_the_controllers(history: History, change: Change) -> bool:
     return is_deletion and parts[:2] == ["config", "topics"]
 
 
-def leaders_write_isrs(history: History) -> bool:
-    """Whether leaders write their ISRs to ZooKeeper: they do where the protocol is older than AlterPartition."""
-    term = history.controllers.active or next(
-        reversed(history.controllers.terms.values()), None
-    )  # who won may not have begun
-    return term is not None and not term.settings.controller_owns_partition_state
-
-
 def _changes_an_isr_alone(history: History, change: Change) -> bool:
-    """Whether the change writes a partition state in which only the ISR differs."""
+    """Whether the change writes a partition state in which only the ISR differs, and the leader has recovered."""
     parts = change.path.split("/")
     if not isinstance(change, SetChange) or parts[-1] != "state":
         return False
     p = TopicPartition(parts[3], int(parts[5]))
     before = history.states.versions[p][-1]
-    return znodes.decode_state(p, change.data, before.partition_epoch)._replace(isr=before.isr) == before
+    after = znodes.decode_state(p, change.data, before.partition_epoch)
+    return after in (
+        before._replace(isr=after.isr),
+        before._replace(isr=after.isr, recovery=LeaderRecoveryState.RECOVERED),
+    )
 
 
 def _only_grows(history: History, topic: str, data: bytes | None) -> bool:

@@ -14,7 +14,6 @@ from klamm.sim.history.trace import (
     StateWritten,
     Term,
 )
-from klamm.sim.invariants.epochs import leaders_write_isrs
 
 
 def isr_is_never_empty(history: History, event: StateWritten) -> str | None:
@@ -115,7 +114,7 @@ def _must_be_removed(history: History, event: EventEnded, term: Term, p: TopicPa
     views = history.broker_views
     if views.is_registered(term, member, views.handled_since(term, event.event)) is not False:
         return False
-    if not leaders_write_isrs(history):
+    if not history.at.leaders_write_isrs:
         return True
     began_at = history.controllers.began_at[event.broker, event.incarnation]
     is_news = not isinstance(event.event, BrokerChange) or views.was_registered_when_read(term, member)

@@ -188,31 +188,31 @@ def is_kept(isr: tuple[BrokerId, ...], members: Iterable[BrokerId], stays: Calla
 
 
 def _is_offline_choice(c: _Candidates, made: Made) -> bool:
-    """Whether this follows the rule for a dead leader: the first live in-sync replica; the ISR is its live members."""
+    """Whether the choice follows the rule for a dead leader: the first live ISR member; dead members leave."""
     return is_first(made.leader, (b for b in c.replicas if b in c.isr), c.live) and is_kept(made.isr, c.isr, c.live)
 
 
 def _is_unclean_choice(c: _Candidates, made: Made) -> bool:
-    """Whether this follows the rule for unclean elections: without a live in-sync replica, the first live one leads."""
+    """Whether the choice follows the rule for unclean elections: the first live replica, if no live one is in sync."""
     if any(c.live(b) is True for b in c.replicas if b in c.isr):
         return False
     return is_first(made.leader, c.replicas, c.live) and made.isr == (made.leader,)
 
 
 def _is_reassigned_choice(c: _Candidates, made: Made) -> bool:
-    """Whether this follows the rule for a removed leader: the first live target replica in sync; the ISR stays."""
+    """Whether the choice follows the rule for a removed leader: the first live in-sync target; the ISR stays."""
     staying = (b for b in c.replicas if b not in c.removing and b in c.isr)
     return is_first(made.leader, staying, c.live) and made.isr == c.isr
 
 
 def _is_preferred_choice(c: _Candidates, made: Made) -> bool:
-    """Whether this follows the rule for preferred leaders: the first replica, if it is live and in sync."""
+    """Whether the choice follows the rule for preferred leaders: the first replica, if it is live and in sync."""
     first = c.replicas[0]
     return made == (first, c.isr) and c.live(first) is not False and first in c.isr
 
 
 def _is_choice_for_shutdown(c: _Candidates, made: Made) -> bool:
-    """Whether this follows the rule for a controlled shutdown.
+    """Whether the choice follows the rule for a controlled shutdown.
 
     The first registered in-sync replica that is not shutting down leads; those shutting down leave the ISR.
     """

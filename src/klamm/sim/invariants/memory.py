@@ -11,7 +11,6 @@ from typing import Final
 from klamm.controller.states import ControllerState
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import TermBegan, TermEnded
-from klamm.sim.invariants.epochs import leaders_write_isrs
 from klamm.sim.invariants.views import Cluster
 from klamm.sim.nodes.broker import StubBroker
 
@@ -76,7 +75,7 @@ def _difference_from_zookeeper(cluster: Cluster, broker: StubBroker) -> str | No
     for p, versions in history.states.versions.items():
         partition = context.partition(p.topic, p.partition)
         state = partition.leadership if partition else None
-        if partition is not None and context.is_to_be_deleted(partition) and leaders_write_isrs(history):
+        if partition is not None and context.is_to_be_deleted(partition) and history.at.leaders_write_isrs:
             continue  # its leader wrote, died before it said so, and nobody reads what is only to be deleted
         if state is None or state._replace(controller_epoch=versions[-1].controller_epoch) != versions[-1]:
             return f"{p}: the controller remembers {state}, ZooKeeper has {versions[-1]}"

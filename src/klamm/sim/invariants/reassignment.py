@@ -29,11 +29,11 @@ def isrs_that_were_decided_on(history: History, p: TopicPartition, lost: int) ->
 
     `lost` is the number of removed replicas: removing each from the ISR may have raised the leader epoch.
     """
-    states, term = history.states.versions.get(p), history.controllers.active
+    states = history.states.versions.get(p)
     if not states:
         return [()]
     newest = states[-1]
-    if term is None or term.settings.controller_owns_partition_state:
+    if not history.at.leaders_write_isrs:
         return [newest.isr]
     raised: dict[int, tuple[BrokerId, ...]] = {}
     for state in states:

@@ -16,7 +16,6 @@ from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
 from klamm.sim.history.broker_views import Answer, both, negated
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventEnded, RequestQueued
-from klamm.sim.invariants.epochs import leaders_write_isrs
 from klamm.sim.invariants.reassignment import isrs_that_were_decided_on
 
 
@@ -36,7 +35,7 @@ def _states(
 def leader_and_isr_carries_the_newest_state(history: History, event: RequestQueued) -> str | None:
     """LeaderAndIsr has each partition's newest state: epochs, controller epoch and recovery state included."""
     for p, told, newest in _states(history, event, LeaderAndIsrItem):
-        if told.partition_epoch != newest.partition_epoch and not leaders_write_isrs(history):
+        if told.partition_epoch != newest.partition_epoch and not history.at.leaders_write_isrs:
             return f"{p}: broker {event.target} is to be sent {told}, the newest is {newest}"
         if told.partition_epoch != newest.partition_epoch:
             continue  # its leader changed it since, and has not said so yet
@@ -128,7 +127,7 @@ def metadata_carries_the_newest_state(history: History, event: RequestQueued) ->
         if (wrong := _is_not_assigned_to(history, p, tuple(told.replicas))) is not None:
             return f"{p}: brokers are to be sent replicas {told.replicas}, {wrong}"
         if told.zk_version != newest.partition_epoch:
-            if leaders_write_isrs(history):
+            if history.at.leaders_write_isrs:
                 continue  # its leader changed it since, and has not said so yet
             return f"{p}: brokers are to be sent {told}, the newest is {newest}"
         facts = told.leader, told.leader_epoch, tuple(told.isr)

@@ -139,7 +139,7 @@ class StubBroker:
         self._server = Server(world.network, server_limits(self.config))
         settings = controller_settings_of(self.config, self.number, node_settings)
         self._registrar = BrokerRegistrar(self._broker, features=settings.supported_features)
-        self._alter_version = NEWEST_ALTER_PARTITION if settings.uses_topic_ids else _ALTER_PARTITION_BY_NAME
+        self._uses_topic_ids = settings.uses_topic_ids
         writes_isrs = not settings.controller_owns_partition_state
         self._isr_znodes = IsrZnodes(lambda: self.sessions.store, number) if writes_isrs else None
         """How leaders of old protocols change their ISRs: without the controller."""
@@ -372,9 +372,9 @@ class StubBroker:
             return alter_partition_request(self.number, self.broker_epoch, asked, version)
 
         if self._isr_znodes is None:
-            answer = await self._channel.ask(
-                ApiKey.ALTER_PARTITION, self._alter_version, build, is_not_controller_anywhere
-            )
+            has_ids = self._uses_topic_ids and all(a.topic_id != ZERO_ID for a in asked.values())
+            newest = NEWEST_ALTER_PARTITION if has_ids else _ALTER_PARTITION_BY_NAME
+            answer = await self._channel.ask(ApiKey.ALTER_PARTITION, newest, build, is_not_controller_anywhere)
         else:
             try:
                 answer = await self._isr_znodes.send(build, NEWEST_ALTER_PARTITION)

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from klamm.broker.settings import controller_settings
 from klamm.config.node_config import NodeConfig, parse_node_config
-from klamm.controller.settings import ControllerSettings, parse_ibp
+from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
 from klamm.zk.registrations import NO_FEATURES, FeatureRange
 
@@ -32,6 +32,11 @@ class NodeSettings(NamedTuple):
     deletes_topics: bool
     supports_features: bool
     keeps_mirrors: bool
+
+
+def writes_isrs_itself(protocol: str) -> bool:
+    """Whether leaders with this protocol write their ISRs to ZooKeeper, instead of sending AlterPartition."""
+    return parse_ibp(protocol) < FIRST_WITH_ALTER_PARTITION
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 To add one, put it into `OPERATIONS`: the actions that prepare it, and those from `BEGINS_AT_S` on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -49,6 +49,7 @@ _MALFORMED_ZNODES: Final = (
 )
 _ORDERLY_SHUTDOWN: Final = {"session_ends": "", "lingers_s": 0.0}
 
+_LOWER_THE_PROTOCOL: Final = {"protocol": "2.6-IV0", "nodes": [2], "in_order": False, "back_s": 0.2}
 OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
     "start with election": _kill_actions(1, 2, 3, at_s=10.0, back_s=5.001),
     "broker joins": _kill_actions(3, at_s=10.0, back_s=5.001),
@@ -103,6 +104,11 @@ OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
     "leaders go home by themselves": _kill_actions(1, at_s=11.0, back_s=4.0),
     "override drops the leader": _at_begin("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": False}),
     "cancel drops the leader": _at_begin("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": True}),
+    "the protocol is raised, and lowered for one broker": [
+        *_at_begin("roll protocol", {"protocol": "2.8-IV1", "nodes": [3, 1, 2], "in_order": True, "back_s": 0.2}),
+        ScheduledAction(BEGINS_AT_S + 4, "roll protocol", _LOWER_THE_PROTOCOL),
+        ScheduledAction(BEGINS_AT_S + 18, "flap", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
+    ],
     "features, producer ids, a list of moves": _at_begin("ask around", {"node": 1, "level": 1}),
     "an ISR with a stranger": _at_begin("ask oddly", {"oddity": "a stranger in the ISR", "partition": "t2-1"}),
     "nonsense in znodes": [
@@ -263,9 +269,6 @@ OPERATIONS_WITHOUT_FAULTS: Final[dict[str, Sequence[ScheduledAction]]] = {
     ],
 }
 """What is not broken at each of its steps: it is about thousands of partitions or a long queue, or has no steps."""
-GENERATIONS: Final = ("2.8-IV1", "2.7-IV2", "2.6-IV0", "2.4-IV0", "2.2-IV0", "1.0-IV0", "0.10.2-IV0", "0.9.0", "0.8.2")
-"""Protocols with other versions of the controller's requests than the newest one has."""
-_SOME_GENERATIONS: Final = ("2.2-IV0", "0.8.2")
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "ISR shrinks and grows, old leaders": {"protocol": "2.6-IV0"},
     "tokens expire": {"token_check_s": 2},
@@ -284,16 +287,3 @@ def script_of(name: str, *faults: ScheduledAction) -> Script:
     plain = Options.plain()
     options = replace(plain, **SETTINGS.get(name, {}))
     return Script(options, [*_TOPICS, *before, *faults, *begun], HEALED_AT_S)
-
-
-def runs_without_faults() -> Iterator[tuple[str, Script]]:
-    """Each operation without faults, in the newest protocol and in every older protocol generation: (name, script)."""
-    for name in OPERATIONS:
-        newest = script_of(name)
-        for protocol in (newest.options.protocol, *GENERATIONS):
-            yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))
-    for name in OPERATIONS_WITHOUT_FAULTS:
-        newest = script_of(name)
-        yield name, newest
-        for protocol in _SOME_GENERATIONS:
-            yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))

@@ -17,7 +17,7 @@ from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Rng
 from klamm.sim.actions import ClusterUnderTest, Draw, call_after, restart
 from klamm.sim.nodes.broker import Node
-from klamm.sim.workload import configs, controller_requests, external_changes, reassignments, topic_lifecycle
+from klamm.sim.workload import configs, controller_requests, external_changes, reassignments, topic_lifecycle, upgrades
 from klamm.zk import znodes
 from klamm.zk.errors import NodeExists
 from klamm.zk.znodes import topic_path
@@ -263,6 +263,7 @@ VERBS: Final[dict[str, Verb]] = {
     "update feature": controller_requests.update_feature,
     "hand over": controller_requests.hand_over,
     "run out of memory": controller_requests.run_out_of_memory,
+    "roll protocol": upgrades.roll_protocol,
 }
 SCRIPTED_VERBS: Final[dict[str, Verb]] = {
     "foreign broker": external_changes.foreign_broker,

@@ -169,6 +169,11 @@ def produced_entry_size(buffer: Buffer, position: int = 0) -> int | None:
     return size if size <= left else None
 
 
+def crc_mismatch(header: BatchHeader) -> CorruptRecords:
+    """Return the error for a batch whose CRC does not match its bytes."""
+    return CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+
+
 def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Decode the batch header at `position`; the records need not be in the buffer. Raises CorruptRecords."""
     if position + HEADER_BYTES <= len(buffer):
@@ -183,10 +188,15 @@ def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
     return _legacy_header(buffer, position)
 
 
+def header_cut_off(position: int, size: int) -> CorruptRecords:
+    """Return the error for a batch of whose header only `size` bytes are present."""
+    return CorruptRecords(f"the header of the batch at byte {position} is cut off after {size} bytes")
+
+
 def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
     """Decode the header of a message in an old format (magic 0 or 1)."""
     if position + IDENTIFYING_BYTES > len(buffer):
-        raise CorruptRecords(f"byte {position}: a batch header is cut off after {len(buffer) - position} bytes")
+        raise header_cut_off(position, len(buffer) - position)
     offset, length, crc, magic = _IDENTIFYING.unpack_from(buffer, position)
     minimum = _MIN_LEGACY_BYTES.get(magic)
     if minimum is None:

@@ -69,11 +69,25 @@ def messages_of(buffer: Buffer, header: BatchHeader, max_bytes: int) -> Iterator
         raise CorruptRecords(f"message at offset {header.base_offset}: {error}") from error
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT and header.magic else None
     last = max((each.base_offset for each in _complete_batches(content)), default=0)
-    shift = header.base_offset - last if header.magic else 0
+    shift = _shift_of_inner_offsets(header, last)
     for each in batches(content):
         message = _message_at(content, each)
         timestamp = message.timestamp if append_time is None else append_time
         yield message._replace(offset=message.offset + shift, timestamp=timestamp)
+
+
+def _shift_of_inner_offsets(wrapper: BatchHeader, last: int) -> int:
+    """What to add to the offsets within a wrapper, the last of which is `last`. Raises CorruptRecords.
+
+    In format 1 the wrapper has the offset of its last message, or 0, as old clients write it.
+    """
+    if wrapper.magic == 0 or wrapper.base_offset == 0:
+        return 0
+    if wrapper.base_offset < last:
+        raise CorruptRecords(
+            f"message at offset {wrapper.base_offset}: the last message that it wraps has the offset {last}"
+        )
+    return wrapper.base_offset - last
 
 
 def _complete_batches(content: Buffer) -> Iterator[BatchHeader]:
@@ -99,7 +113,7 @@ def _message_at(buffer: Buffer, header: BatchHeader) -> Message:
         key, position = _nullable(view, position)
         value, position = _nullable(view, position)
     except struct.error as error:
-        raise CorruptRecords(f"message at offset {header.base_offset}: it is cut off") from error
+        raise CorruptRecords(f"message at offset {header.base_offset}: it is cut off: {error}") from error
     if position != len(view):
         raise CorruptRecords(
             f"message at offset {header.base_offset}: its size is {len(view)} bytes, but its fields have {position}"
@@ -115,7 +129,7 @@ def _nullable(view: memoryview, position: int) -> tuple[bytes | None, int]:
     if length < 0:
         return None, position
     if position + length > len(view):
-        raise struct.error("a key or value is cut off")
+        raise struct.error(f"the key or value at byte {position} of the message is cut off")
     return bytes(view[position : position + length]), position + length
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from klamm.wire.compression import XERIAL_MAGIC, BadCompression, Codec
 from klamm.wire.records.batch import HEADER_BYTES, BatchHeader, Buffer, CorruptRecords
-from klamm.wire.records.record import MAX_VARINT_BYTES, BadRecord, read_varint, reason_of, record_at
+from klamm.wire.records.record import MAX_VARINT_BYTES, BadRecord, read_varint, reason_of, record_at, wrong_length
 from klamm.wire.unfolding import MAX_SNAPPY_RATIO, decompress_pieces, snappy_length
 
 MIN_RECORD_BYTES: Final = 7
@@ -72,9 +72,7 @@ def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
             length, body = read_varint(head, position)
             behind = body + length
             if length < MIN_RECORD_BYTES - 1 or behind > max_bytes:
-                raise BadRecord(
-                    f"the record's length is {length}, but at most {max_bytes - body} bytes follow in the batch"
-                )
+                raise wrong_length(length)
             if seen == 0 and length <= _MAX_PARSED_BYTES and behind <= len(head):
                 first, _ = record_at(bytes(head[:behind]), 0, header, None)
                 if first.offset != header.base_offset and header.codec is not Codec.NONE:

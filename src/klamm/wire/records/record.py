@@ -76,16 +76,37 @@ def records(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYT
 
 
 class BadRecord(IndexError):
-    """A number in a record does not fit; the text says which. A plain IndexError: the bytes end within the record."""
+    """A record of a batch is malformed. The caller adds the batch's offset and the number of the record to the text.
+
+    A plain IndexError means that the batch ends within the record.
+    """
+
+
+TRUNCATED_RECORD: Final = "the batch ends within this record"
+UNNAMED_HEADER: Final = "a header of the record has no name"
+
+
+def too_many_headers(count: int, size: int) -> BadRecord:
+    """Return the error for a record that announces more headers than fit into the `size` bytes behind the count."""
+    return BadRecord(f"the record announces {count} headers, but only {size} bytes follow in the record")
+
+
+def wrong_length(length: int) -> BadRecord:
+    """Return the error for a record whose length is impossible in its batch."""
+    return BadRecord(f"the record has length {length}, which is less than 1 or more than the rest of its batch")
+
+
+def wrong_end(excess: int) -> BadRecord:
+    """Return the error for a record with `excess` bytes more than its length says; negative means fewer."""
+    difference = f"{abs(excess)} bytes {'more' if excess > 0 else 'less'}"
+    return BadRecord(f"the fields of the record have {difference} than its length says")
 
 
 def reason_of(error: IndexError | UnicodeDecodeError) -> str:
     """What is wrong with the record whose decoding raised the error."""
     if isinstance(error, BadRecord):
         return str(error)
-    return (
-        "a header name is not UTF-8" if isinstance(error, UnicodeDecodeError) else "the batch ends within this record"
-    )
+    return "a header name is not UTF-8" if isinstance(error, UnicodeDecodeError) else TRUNCATED_RECORD
 
 
 def record_at(payload: bytes, position: int, header: BatchHeader, append_time: int | None) -> tuple[Record, int]:
@@ -93,25 +114,23 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
     length, position = read_varint(payload, position)
     end = position + length
     if length < 1 or end > len(payload):
-        raise BadRecord(
-            f"the record's length is {length}, but only {len(payload) - position} bytes follow in the batch"
-        )
+        raise wrong_length(length)
     timestamp_delta, position = read_varint(payload, position + 1)  # the byte skipped: attributes, unused
     offset_delta, position = read_varint(payload, position)
     key, position = _nullable(payload, position)
     value, position = _nullable(payload, position)
     count, position = read_varint(payload, position)
     if count < 0 or count > end - position:
-        raise BadRecord(f"the record announces {count} headers, more than fit into its {length} bytes")
+        raise too_many_headers(count, end - position)
     headers = []
     for _ in range(count):
         name, position = _nullable(payload, position)
         if name is None:
-            raise BadRecord("a header has no name")
+            raise BadRecord(UNNAMED_HEADER)
         content, position = _nullable(payload, position)
         headers.append((name.decode(), content))
     if position != end:
-        raise BadRecord(f"the record's length is {length}, but its fields have {length + position - end} bytes")
+        raise wrong_end(position - end)
     timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)), end
 
@@ -123,7 +142,9 @@ def _nullable(payload: bytes, position: int) -> tuple[bytes | None, int]:
         return None, position
     end = position + length
     if end > len(payload):
-        raise BadRecord(f"a key, value or header of {length} bytes does not fit into the batch")
+        raise BadRecord(
+            f"a key, value or header at byte {position} of the batch has length {length} and passes its end"
+        )
     return payload[position:end], end
 
 
@@ -141,7 +162,7 @@ def read_varint(payload: Buffer, position: int) -> tuple[int, int]:
         raw |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return (raw >> 1) ^ -(raw & 1), position + index + 1
-    raise BadRecord(f"a varint is longer than {MAX_VARINT_BYTES} bytes")
+    raise BadRecord(f"the varint at byte {position} of the batch is longer than {MAX_VARINT_BYTES} bytes")
 
 
 def append_varint(output: bytearray, value: int) -> None:

@@ -6,7 +6,17 @@ Pieces come decompressed, as `decompress_pieces` gives them. Source: DefaultReco
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from klamm.wire.records.record import BadRecord, append_varint, read_varint, reason_of
+from klamm.wire.records.record import (
+    TRUNCATED_RECORD,
+    UNNAMED_HEADER,
+    BadRecord,
+    append_varint,
+    read_varint,
+    reason_of,
+    too_many_headers,
+    wrong_end,
+    wrong_length,
+)
 
 _MAX_HELD_BYTES: Final = 256 * 1024
 """A record up to this size is looked at whole, a larger one as its pieces go by."""
@@ -18,10 +28,10 @@ RecordSummary = tuple[int, int, bool]
 
 
 class MalformedRecord(Exception):
-    """A record's lengths do not fit together; `index` counts from the batch's first."""
+    """A record of a batch is malformed: `record INDEX of the batch: WHY`; `index` counts from 0."""
 
     def __init__(self, index: int, why: str) -> None:
-        super().__init__(f"record {index}: {why}")
+        super().__init__(f"record {index} of the batch: {why}")
 
 
 def walk(pieces: Iterable[bytes], count: int) -> Iterator[RecordSummary]:
@@ -39,7 +49,7 @@ def walk(pieces: Iterable[bytes], count: int) -> Iterator[RecordSummary]:
     except IndexError as error:
         raise MalformedRecord(index, reason_of(error)) from error
     if not window.is_at_end():
-        raise MalformedRecord(count, f"there are more than the {count} records that the batch header announces")
+        raise MalformedRecord(count, f"the batch contains it, but its header announces only {count} records")
 
 
 def renumber_offset_deltas(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
@@ -88,7 +98,7 @@ def _summary(content: bytes, position: int, end: int) -> RecordSummary:
     else:
         position += 1
     if position != end:
-        raise BadRecord(_wrong_end_text(position - end))
+        raise wrong_end(position - end)
     return timestamp_delta, offset_delta, key_bytes >= 0
 
 
@@ -96,11 +106,11 @@ def _skip_headers(content: bytes, position: int, end: int) -> int:
     """Check the record's headers; returns the position after them."""
     headers, position = read_varint(content, position)
     if not 0 <= headers <= end - position:
-        raise BadRecord(f"the record announces {headers} headers, more than fit into its bytes")
+        raise too_many_headers(headers, end - position)
     for _ in range(headers):
         name_bytes, position = read_varint(content, position)
         if name_bytes < 0:
-            raise BadRecord("a header has no name")
+            raise BadRecord(UNNAMED_HEADER)
         header_bytes, position = read_varint(content, position + name_bytes)
         position += max(header_bytes, 0)
     return position
@@ -110,7 +120,7 @@ def _summary_of_next(window: "_Window") -> RecordSummary:
     """Summarize the next record; a large one is not held in memory completely."""
     length = window.varint()
     if length < 1:
-        raise BadRecord(f"the record's length is {length}, but must be at least 1")
+        raise wrong_length(length)
     if length <= _MAX_HELD_BYTES:
         start = window.read_ahead(length)
         return _summary(window.content, start, start + length)
@@ -120,25 +130,18 @@ def _summary_of_next(window: "_Window") -> RecordSummary:
     window.skip(max(key_bytes, 0))
     window.skip(max(window.varint(), 0))
     headers = window.varint()
-    if not 0 <= headers <= max(end - window.position_in_stream, 0):
-        raise BadRecord(f"the record announces {headers} headers, more than fit into its bytes")
+    left = max(end - window.position_in_stream, 0)
+    if not 0 <= headers <= left:
+        raise too_many_headers(headers, left)
     for _ in range(headers):
         name_bytes = window.varint()
         if name_bytes < 0:
-            raise BadRecord("a header has no name")
+            raise BadRecord(UNNAMED_HEADER)
         window.skip(name_bytes)
         window.skip(max(window.varint(), 0))
     if window.position_in_stream != end:
-        raise BadRecord(_wrong_end_text(window.position_in_stream - end))
+        raise wrong_end(window.position_in_stream - end)
     return timestamp_delta, offset_delta, key_bytes >= 0
-
-
-def _wrong_end_text(excess: int) -> str:
-    """Return the error text for a record with `excess` bytes more than its length says.
-
-    A negative `excess` means fewer bytes.
-    """
-    return f"its fields have {abs(excess)} bytes {'more' if excess > 0 else 'less'} than its length says"
 
 
 class _Window:
@@ -204,7 +207,7 @@ class _Window:
             self.content = next(self._pieces, b"")
             left = len(self.content)
             if not left:
-                raise BadRecord("the batch ends within this record")
+                raise BadRecord(TRUNCATED_RECORD)
         self._position += count
 
     def is_at_end(self) -> bool:
@@ -228,7 +231,7 @@ class _Window:
             if piece is None:
                 if may_end:
                     break
-                raise BadRecord("the batch ends within this record")
+                raise BadRecord(TRUNCATED_RECORD)
             parts.append(piece)
             held += len(piece)
         self.content = b"".join(parts)

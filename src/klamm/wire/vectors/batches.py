@@ -35,15 +35,26 @@ LOG_OVERHEAD: Final = 12  # base offset and batch length stand before what the l
 CRC_COVERS_FROM: Final = 21  # from the attributes to the end
 MAGIC_AT: Final = 16
 
+NO_END: Final = 2**63 - 1
+"""An offset that no batch reaches."""
+
 MIN_RECORD_BYTES: Final = 7  # seven one-byte fields: length, attributes, two deltas, key, value, headers
 
 Headers = npt.NDArray[np.void]
 
 _LENGTH = struct.Struct(">i")
+_BASE_OFFSET = struct.Struct(">q")
 
 
 class CorruptBatch(KlammError):
-    """A batch that must not be believed: wrong checksum, wrong format, or fields that do not fit together."""
+    """A batch that must not be believed: wrong checksum, wrong format, or fields that do not fit together.
+
+    `position` is where it begins in the bytes that were read, None where that is not known.
+    """
+
+    def __init__(self, message: str, position: int | None = None) -> None:
+        super().__init__(message)
+        self.position = position
 
 
 class Run(NamedTuple):
@@ -68,32 +79,34 @@ class Run(NamedTuple):
         return last
 
 
-def read_run(records: bytes | memoryview) -> Run:
+def read_run(records: bytes | memoryview, end_offset: int = NO_END) -> Run:
     """The complete batches in `records`; one truncated at the end, as Fetch returns it, is left out.
 
-    Raises CorruptBatch for an impossible length, and for message formats 0 and 1.
+    What follows the first batch at or after `end_offset` is not looked at. Raises CorruptBatch for an impossible
+    length, and for message formats 0 and 1.
     """
     buffer = memoryview(records)
-    positions, sizes = _batch_positions(buffer)
+    positions, sizes = _batch_positions(buffer, end_offset)
     rows = b"".join([buffer[p : p + HEADER_BYTES] for p in positions])
     return Run(buffer, positions, sizes, np.frombuffer(rows, HEADER))
 
 
-def _batch_positions(buffer: memoryview) -> tuple[list[int], list[int]]:
-    """The position and size of each complete batch."""
+def _batch_positions(buffer: memoryview, end_offset: int) -> tuple[list[int], list[int]]:
+    """The position and size of each complete batch up to the first one at or after `end_offset`."""
     positions: list[int] = []
     sizes: list[int] = []
     position, end = 0, len(buffer)
     while position + HEADER_BYTES <= end:
+        if end_offset != NO_END and _BASE_OFFSET.unpack_from(buffer, position)[0] >= end_offset:
+            break
         if (magic := buffer[position + MAGIC_AT]) != MAGIC:
             raise CorruptBatch(
-                f"the batch at byte {position} of the fetched records has magic {magic}, but klamm reads only "
-                f"magic {MAGIC}"
+                f"the batch at byte {position} has magic {magic}, but klamm reads only magic {MAGIC}", position
             )
         size = LOG_OVERHEAD + int(_LENGTH.unpack_from(buffer, position + 8)[0])
         if size < HEADER_BYTES:
             raise CorruptBatch(
-                f"the batch at byte {position} of the fetched records has {size} bytes, but its header alone has 61"
+                f"the batch at byte {position} has {size} bytes, but its header has {HEADER_BYTES}", position
             )
         if position + size > end:
             break
@@ -113,7 +126,8 @@ def check_crc(run: Run) -> None:
         if computed != stored[i]:
             offset = int(run.headers["base_offset"][i])
             raise CorruptBatch(
-                f"batch at offset {offset} has checksum {computed:#010x}, but its header says {stored[i]:#010x}"
+                f"batch at offset {offset} has checksum {computed:#010x}, but its header says {stored[i]:#010x}",
+                position,
             )
 
 
@@ -124,7 +138,7 @@ def check_order(run: Run) -> None:
     last = run.last_offsets
     if (headers["last_offset_delta"] < 0).any() or (first < 0).any() or (first[1:] <= last[:-1]).any():
         raise CorruptBatch(
-            f"the batches from offset {int(first[0])} to {int(last[-1])} are not in order of their offsets"
+            f"the batches with offsets {int(first[0])} to {int(last[-1])} are not in order of their offsets"
         )
     if (headers["record_count"] < 0).any():
-        raise CorruptBatch(f"a batch in offsets {int(first[0])} to {int(last[-1])} has a negative record count")
+        raise CorruptBatch(f"a batch between offsets {int(first[0])} and {int(last[-1])} has a negative record count")

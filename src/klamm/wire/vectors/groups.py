@@ -87,7 +87,9 @@ def _build_group(run: Run, numbers: list[int], unpacked: dict[int, bytes]) -> Gr
         lengths = np.array([run.sizes[i] for i in numbers], np.int64) - HEADER_BYTES
         buffer = run.buffer[begin : run.positions[last] + run.sizes[last]]
         starts = np.array([run.positions[i] for i in numbers], np.int64) - begin + HEADER_BYTES
-    return Group(numbers, headers, buffer, Areas(starts, starts + lengths, headers["record_count"].astype(np.int64)))
+    counts = headers["record_count"].astype(np.int64)
+    areas = Areas(starts, starts + lengths, counts, headers["base_offset"].astype(np.int64))
+    return Group(numbers, headers, buffer, areas)
 
 
 def decode_group(group: Group, find: Finder = find_bodies) -> GroupRecords:
@@ -115,5 +117,10 @@ def _check_offset_deltas(group: Group, fields: Fields, batch_of: Longs) -> None:
     same_batch = batch_of[1:] == batch_of[:-1]
     falls = (deltas[1:] <= deltas[:-1]) & same_batch
     last = per_record(group.headers["last_offset_delta"], batch_of)
-    if falls.any() or (deltas < 0).any() or (deltas > last).any():
-        raise CorruptBatch("the offsets of the records in a batch do not increase")
+    outside = (deltas < 0) | (deltas > last)
+    if falls.any() or outside.any():
+        at = int(np.flatnonzero(falls)[0]) + 1 if falls.any() else int(np.flatnonzero(outside)[0])
+        offset = int(group.headers["base_offset"][batch_of[at]])
+        raise CorruptBatch(
+            f"the offsets of the records in the batch at offset {offset} do not increase up to its last offset"
+        )

@@ -21,6 +21,8 @@ class Areas(NamedTuple):
     starts: Longs
     ends: Longs
     counts: Longs
+    base_offsets: Longs
+    """The first offset of each batch, which errors name."""
 
 
 class Bodies(NamedTuple):
@@ -51,8 +53,21 @@ def check_counts(areas: Areas) -> None:
     if wrong.size:
         count, size = int(areas.counts[wrong[0]]), int(sizes[wrong[0]])
         raise CorruptBatch(
-            f"a batch announces {count:,} records, but its {size:,} bytes hold at most {size // MIN_RECORD_BYTES:,}"
+            f"the batch at offset {areas.base_offsets[wrong[0]]} announces {count:,} records, but its {size:,} bytes "
+            f"hold at most {size // MIN_RECORD_BYTES:,}"
         )
+
+
+def _record_too_long(areas: Areas, batch: int) -> CorruptBatch:
+    """Return the error for a record that ends after its batch; `batch` counts from 0."""
+    offset = areas.base_offsets[batch]
+    return CorruptBatch(f"a record in the batch at offset {offset} is longer than the rest of its batch")
+
+
+def _wrong_sum(areas: Areas, batch: int) -> CorruptBatch:
+    """Return the error for a batch whose records are shorter or longer than itself; `batch` counts from 0."""
+    offset = areas.base_offsets[batch]
+    return CorruptBatch(f"the lengths of the records in the batch at offset {offset} do not add up to its length")
 
 
 def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
@@ -67,14 +82,15 @@ def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
     running = np.searchsorted(-counts, -np.arange(int(counts.max(initial=0))), side="left")
     for k, lanes in enumerate(running.tolist()):
         length, begin = read_varints(raw, position[:lanes])
-        if (length < 0).any() or (length > limits[:lanes] - begin).any():
-            raise CorruptBatch("a record is longer than the rest of its batch")
+        wrong = (length < 0) | (length > limits[:lanes] - begin)
+        if wrong.any():
+            raise _record_too_long(areas, order[np.flatnonzero(wrong)[0]])
         behind = begin + length
         starts[slots[:lanes] + k] = begin
         ends[slots[:lanes] + k] = behind
         position[:lanes] = behind
     if (position != limits).any():
-        raise CorruptBatch("the lengths of a batch's records do not add up to the length of the batch")
+        raise _wrong_sum(areas, order[np.flatnonzero(position != limits)[0]])
     return Bodies(starts, ends)
 
 
@@ -87,10 +103,14 @@ def find_in_a_loop(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
         for begin, count in zip(areas.starts.tolist(), areas.counts.tolist(), strict=True):
             behind.append(_record_starts(content, begin, count, lengths_at))
     except IndexError as error:
-        raise CorruptBatch("a record is longer than the rest of its batch") from error
+        raise _record_too_long(areas, len(behind)) from error
     lengths, starts = read_varints(raw, np.array(lengths_at, np.int64))
-    if (lengths < 0).any() or (np.array(behind, np.int64) != areas.ends).any():
-        raise CorruptBatch("the lengths of a batch's records do not add up to the length of the batch")
+    wrong_ends = np.flatnonzero(np.array(behind, np.int64) != areas.ends)
+    if wrong_ends.size:
+        raise _wrong_sum(areas, int(wrong_ends[0]))
+    if (lengths < 0).any():
+        first = np.flatnonzero(lengths < 0)[0]
+        raise _wrong_sum(areas, int(np.searchsorted(np.cumsum(areas.counts), first, side="right")))
     return Bodies(starts, starts + lengths)
 
 
@@ -118,4 +138,4 @@ def _skip_long_record(content: bytes, position: int) -> int:
         bits |= (byte & 127) << shift
         if byte < 128:
             return position + (bits >> 1)
-    raise CorruptBatch("a varint in a record is longer than ten bytes")
+    raise CorruptBatch(f"the length of a record, which ends before byte {position} of the batches, exceeds ten bytes")

@@ -23,7 +23,9 @@ def read_varints(raw: Bytes, at: Longs) -> tuple[Longs, Longs]:
         else:
             bits, behind = first.astype(np.int64), at + 1
     except IndexError as error:
-        raise CorruptBatch("a record is longer than the rest of its batch") from error
+        raise CorruptBatch(
+            f"a record is cut off: its number at byte {int(at.max())} of the batches passes their end, byte {len(raw)}"
+        ) from error
     return ((bits >> 1) & 0x7FFF_FFFF_FFFF_FFFF) ^ -(bits & 1), behind
 
 
@@ -42,4 +44,4 @@ def _read_long_varints(raw: Bytes, at: Longs, first: Bytes) -> tuple[Longs, Long
         open_ones = open_ones[more > 127]
         if not open_ones.size:
             return bits, behind
-    raise CorruptBatch("a varint in a record is longer than ten bytes")
+    raise CorruptBatch(f"the varint at byte {int(at[open_ones[0]])} of the batches is longer than ten bytes")

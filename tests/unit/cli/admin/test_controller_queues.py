@@ -1,6 +1,8 @@
-"""Request queues from a metrics page, and unanswered control requests from a journal."""
+"""Request queues and standbys from a metrics page, and unanswered control requests from a journal."""
 
-from klamm.cli.admin.controller import Queue, parse_queues
+import pytest
+
+from klamm.cli.admin.controller import Queue, Standby, parse_queues, parse_standby
 from klamm.explain.unanswered import Unanswered, unanswered
 from klamm.telemetry.exposition import Reading, render
 from klamm.telemetry.journal_reader import Entry
@@ -31,6 +33,36 @@ def test_controller_queue_depths_and_waiting_times_are_parsed_from_metrics_per_b
 
 def test_a_node_that_is_not_controller_has_no_controller_queues() -> None:
     assert parse_queues("b1:1", page(Reading(ACTIVE, 0), Reading(SIZE, 3, ("2",)))) == []
+
+
+STANDBY = "klamm_controller_standby_"
+STANDBYS = {
+    "the controller": ({ACTIVE: 1}, Standby("b1:1", "controller", 0, 0, 0)),
+    "one that follows": (
+        {
+            ACTIVE: 0,
+            f"{STANDBY}current": 1,
+            f"{STANDBY}partitions": 7,
+            f"{STANDBY}changed_znodes": 3,
+            f"{STANDBY}lag_ms": 40,
+        },
+        Standby("b1:1", "current", 7, 3, 40),
+    ),
+    "one that reads for the first time": (
+        {ACTIVE: 0, f"{STANDBY}current": 0, f"{STANDBY}partitions": 5},
+        Standby("b1:1", "reading", 5, 0, 0),
+    ),
+    "one without a mirror": ({ACTIVE: 0, f"{STANDBY}current": 0}, Standby("b1:1", "none", 0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize(("metrics", "expected"), STANDBYS.values(), ids=STANDBYS)
+def test_what_a_node_has_in_memory_for_its_election_is_parsed_from_its_metrics(
+    metrics: dict[str, int], expected: Standby
+) -> None:
+    readings = [Reading(name, value) for name, value in metrics.items()]
+
+    assert parse_standby("b1:1", page(*readings)) == expected
 
 
 def entry(seq: int, kind: str, **facts: object) -> Entry:

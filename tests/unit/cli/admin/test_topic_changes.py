@@ -43,7 +43,7 @@ def test_topics_delete_with_wait_does_not_end_while_the_topics_znodes_exist() ->
     brokers = Brokers(1)
     answer_validated_creation_with(brokers, iter([EXISTS] * 100))
 
-    with pytest.raises(CannotAsk, match=r"ZooKeeper still has znodes of 1 of 1 topics \(a\)"):
+    with pytest.raises(CannotAsk, match=r"ZooKeeper has znodes of 1 of 1 topics \(a\)"):
         run(brokers, lambda admin: wait_until_gone(admin, ["a"]))
 
 

@@ -83,7 +83,9 @@ def test_transactions_describe_queries_the_coordinator_of_the_transactional_id()
 def test_transactions_describe_fails_for_an_unknown_transactional_id() -> None:
     brokers = Brokers(1, 2)
     describing(brokers, error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-    with pytest.raises(CannotAsk, match=r"copy: TRANSACTIONAL_ID_NOT_FOUND.*klamm transactions list"):
+    with pytest.raises(
+        CannotAsk, match=r"There is no transactional id copy .TRANSACTIONAL_ID_NOT_FOUND.*klamm transactions list"
+    ):
         run(brokers, lambda admin: transactions.describe_transaction(admin, "copy"))
 
 

@@ -84,4 +84,4 @@ def _raise_if_final(transactional_id: str, error: ErrorCode) -> None:
     if error in _FENCED:
         raise ProducerFenced(transactional_id, error)
     if error is ErrorCode.INVALID_TXN_STATE:
-        raise RequestRefused(f"transactional id {transactional_id}", error)
+        raise RequestRefused(subject=f"transactional id {transactional_id}", code=error)

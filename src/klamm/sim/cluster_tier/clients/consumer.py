@@ -19,7 +19,7 @@ from klamm.runtime.randomness import Rng
 from klamm.sim.cluster_tier.clients.locator import TRANSIENT, Leader, Locator
 from klamm.sim.cluster_tier.trace import ClientEvent, CorruptPoll, Polled, PositionLost
 from klamm.wire.records import CorruptRecords
-from klamm.wire.records.batch import batches, crc_is_valid
+from klamm.wire.records.batch import batches, crc_is_valid, crc_mismatch
 from klamm.wire.records.record import records
 
 _BACKOFF_S: Final = 0.1
@@ -120,7 +120,7 @@ def records_from(content: bytes, offset: int, aborted: Iterable[Aborted] = ()) -
     try:
         for header in batches(content):
             if not crc_is_valid(content, header):
-                raise CorruptRecords(f"batch at offset {header.base_offset}: its CRC does not match its bytes")
+                raise crc_mismatch(header)
             decoded = [r for r in records(content, header) if r.offset >= offset]
             is_abort = partial(is_abort_marker, content, header)
             if transactions.hide(header.last_offset, header.producer_id, header.attributes, is_abort):

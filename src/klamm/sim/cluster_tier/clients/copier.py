@@ -100,7 +100,7 @@ class _Producer:
             return  # the next producer finds out what became of the transaction
 
     async def _committed_offset(self) -> int:
-        """Where the group goes on; it waits for the end of open transactions."""
+        """Return the group's committed offset, from which copying continues; wait for the end of open transactions."""
         route = CoordinatorRoute(self._client.cluster, CoordinatorType.GROUP, self._copier.name)
         found = await self._client.run(fetch_committed(route, [self._source], self._backoff()))
         return found.get(self._source, 0)

@@ -87,9 +87,14 @@ async def _read_committed(reader: Reader, p: TopicPartition, read: FinalRead) ->
 
 
 async def _reads(reader: Reader, p: TopicPartition, offset: int, limits: FetchLimits) -> AsyncIterator[Read]:
-    """Fetch from this offset on until nothing comes; yield what each Fetch returned. Raises KlammError."""
+    """Fetch from this offset on until nothing comes; yield what each Fetch returned.
+
+    Raises KlammError, CorruptRecords.
+    """
     while True:
         found = await reader.read(p, offset, limits)
+        if found.error is ErrorCode.CORRUPT_MESSAGE:
+            raise CorruptRecords(f"a Fetch at offset {offset} is answered {found.error.name}")
         if found.error:
             raise RetriableError(f"a Fetch at offset {offset} is answered {found.error.name}")
         yield found

@@ -64,6 +64,9 @@ class Member:
         self.may_go: Callable[[], bool] = lambda: True
         """Whether members still come and go; once they do not, the last one stays."""
         self.may_commit: Callable[[], bool] = lambda: True
+        self.falls_silent: Callable[[Assigned], bool] = lambda assigned: False
+        """Whether the member with this assignment sends nothing from now on, and no other one follows it."""
+        self._is_silent = False
 
     async def run(self) -> None:
         """Join the group for a while, then stay away for a while, again and again, until this member retires."""
@@ -73,28 +76,39 @@ class Member:
             )
             member = GroupMember(self._client.cluster, settings)
             ends_s = asyncio.get_running_loop().time() + self._rng.expovariate(1 / _LIFE_S)
-            while not self.may_go() or asyncio.get_running_loop().time() < ends_s:
+            while self._stays(ends_s):
                 try:
                     await self._take_part(member, ends_s)
                 except (KlammError, TimeoutError, OSError):
                     await asyncio.sleep(_ROUND_S)
-            await self._go(member)
+            if self._is_silent:
+                self._tell(MemberGone(self._group, member.membership.member_id))
+                return
+            await self._leave_or_stop_heartbeats(member)
             if self._may_retire and self._rng.random() < _RETIRES:
                 return
             await asyncio.sleep(self._rng.expovariate(1 / _ABSENCE_S))
+
+    def _stays(self, ends_s: float) -> bool:
+        """Whether the member stays: until this time, or where members do not go any more, until it falls silent."""
+        return not self._is_silent and (not self.may_go() or asyncio.get_running_loop().time() < ends_s)
 
     async def _take_part(self, member: GroupMember, ends_s: float) -> None:
         """Join, and read until the generation ends or this member goes. Raises KlammError."""
         assigned = await self._client.run(member.join(self._backoff(_JOIN_S)))
         generation = member.membership.generation
         now_s = asyncio.get_running_loop().time()
-        self._tell(Assigned(self._group, generation, member.membership.member_id, assigned, now_s))
+        assignment = Assigned(self._group, generation, member.membership.member_id, assigned, now_s)
+        self._tell(assignment)
         await self._commit_late()
         committed = await self._client.run(member.committed(assigned, self._backoff(_PATIENCE_S)))
         positions = {p: committed.get(p, 0) for p in assigned}
         told = dict(positions)
-        while not self.may_go() or asyncio.get_running_loop().time() < ends_s:
+        while self._stays(ends_s):
             await asyncio.sleep(_ROUND_S)
+            if self.falls_silent(assignment):
+                self._is_silent = True
+                return
             for p in positions:
                 positions[p] = await self._read(p, positions[p])
             beat = await self._client.run(member.heartbeat(self._backoff(_PATIENCE_S)))
@@ -118,21 +132,23 @@ class Member:
         return read.found.records[-1][0] + 1 if read.found.records else position
 
     async def _commit(self, member: GroupMember, offsets: dict[TopicPartition, int]) -> None:
-        """Commit as member of this generation. Raises KlammError."""
+        """Commit offsets as a member of the group's current generation. Raises KlammError."""
         self._former = member.membership, offsets
-        await self._told(member.membership, offsets, member.commit(offsets, self._backoff(_PATIENCE_S)))
+        await self._commit_and_report(member.membership, offsets, member.commit(offsets, self._backoff(_PATIENCE_S)))
 
     async def _commit_late(self) -> None:
-        """Commit once more as member of the former generation, as a request that was on its way does."""
+        """Commit once more as a member of the former generation, like a request that arrives late."""
         former, self._former = self._former, None
         if former is not None and self.may_commit() and self._rng.random() < _COMMITS_LATE:
             membership, offsets = former
             late = commit(self._route, offsets, self._backoff(_PATIENCE_S), membership)
             with contextlib.suppress(MembershipLost):
-                await self._told(membership, offsets, late)
+                await self._commit_and_report(membership, offsets, late)
 
-    async def _told(self, membership: Membership, offsets: dict[TopicPartition, int], committing: Steps[None]) -> None:
-        """Commit, and report the offsets as stored, or as possibly stored after an error. Raises KlammError."""
+    async def _commit_and_report(
+        self, membership: Membership, offsets: dict[TopicPartition, int], committing: Steps[None]
+    ) -> None:
+        """Commit offsets, and report them as stored, or as possibly stored after an error. Raises KlammError."""
         began_s, is_stored = asyncio.get_running_loop().time(), False
         try:
             await self._client.run(committing)
@@ -141,7 +157,7 @@ class Member:
             for p, offset in offsets.items():
                 self._tell(CommitEnded(self._group, p, offset, is_stored, membership.generation, began_s))
 
-    async def _go(self, member: GroupMember) -> None:
+    async def _leave_or_stop_heartbeats(self, member: GroupMember) -> None:
         """Leave the group, or send nothing more, so that the session of the member expires."""
         self._tell(MemberGone(self._group, member.membership.member_id))
         if self._rng.random() < _LEAVES:

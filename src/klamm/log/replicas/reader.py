@@ -1,0 +1,199 @@
+"""Reads the batches of one replica between two offsets, while a broker may roll, compact or delete its segments."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from klamm.log.names import PARTITION_METADATA
+from klamm.log.open_files import OpenFiles
+from klamm.log.partition_metadata import read_topic_id
+from klamm.log.replicas.directories import StoredReplica, was_cleaned
+from klamm.log.replicas.segment_files import SegmentFile, SegmentFiles, list_segment_files, open_segment
+from klamm.log.runs import run_at
+from klamm.log.segment import Segment
+from klamm.model.errors import KlammError
+from klamm.model.topic_ids import id_to_text
+from klamm.runtime.disk import Disk
+from klamm.wire.records.batch import CorruptRecords
+from klamm.wire.vectors.batches import CorruptBatch, Run
+
+FIRST_READ_BYTES: Final = 256 * 1024
+"""Of a small range; each further read of a segment has twice as many bytes."""
+MAX_READ_BYTES: Final = 8 << 20
+_MAX_VANISHED: Final = 1_000
+"""Times that a file may vanish between its listing and its opening, without any batch read in between."""
+
+
+class StoredRun(NamedTuple):
+    """Batches read at once, from byte `position` of the file `path` on; checksums are not verified yet."""
+
+    run: Run
+    path: str
+    position: int
+
+
+class Gap(NamedTuple):
+    """Offsets that the replica lacks, though compaction did not remove them; `end` is exclusive."""
+
+    start: int
+    end: int
+    reason: str
+
+
+class ReplicaGone(KlammError):
+    """The replica is not in its directory any more."""
+
+
+class ReplicaReader:
+    """Goes from `offset` to before `end`; gaps that compaction may have left are passed over.
+
+    `topic_id` is that of the topic to read, None where it has none: a directory of another topic counts as gone.
+    Raises ReplicaGone, CorruptBatch with file and position, CorruptFile, OSError.
+    """
+
+    def __init__(self, disk: Disk, replica: StoredReplica, topic_id: UUID | None, start: int, end: int) -> None:
+        self.offset = start
+        self._disk = disk
+        self._replica = replica
+        self._directory = replica.directory
+        self._topic_id = topic_id
+        self._end = end
+        self._files = OpenFiles(disk, most=1)
+        self._done = -1
+        """The base offset of the last segment that was read to its end."""
+
+    def __iter__(self) -> Iterator[StoredRun | Gap]:
+        self._listed = self._list()
+        vanished = 0
+        while self.offset < self._end:
+            file = self._listed.at(self.offset, self._done)
+            if file is None or file.base_offset > self.offset:
+                if not self._has_changed():
+                    yield from self._pass_gap(file)
+                continue
+            try:
+                segment = self._open(file)
+            except FileNotFoundError:
+                vanished += 1
+                if not self._has_changed() and vanished > _MAX_VANISHED:
+                    raise
+                continue
+            before = self.offset
+            yield from self._read(segment)
+            self._done = file.base_offset
+            vanished = vanished if self.offset == before else 0
+        self._files.close()
+
+    # ---- files
+
+    def _list(self) -> SegmentFiles:
+        """The segments as they are now. Raises ReplicaGone."""
+        try:
+            return list_segment_files(self._disk, self._directory)
+        except FileNotFoundError as error:
+            raise self._gone() from error
+
+    def _has_changed(self) -> bool:
+        """List the segments again; whether the listing is another one, which is then used."""
+        before, self._listed = self._listed, self._list()
+        if before.segments == self._listed.segments:
+            return False
+        self._done = -1
+        return True
+
+    def _open(self, file: SegmentFile) -> Segment:
+        """Open a segment. Raises FileNotFoundError where it was renamed or deleted, ReplicaGone."""
+        segment = open_segment(self._files, self._directory, file)
+        # only now: a directory that was replaced before has another id, and one that is replaced later does not matter
+        if self._topic_id is None:
+            return segment
+        found = read_topic_id(self._disk, f"{self._directory}/{PARTITION_METADATA}")
+        if found is None:
+            raise self._gone()
+        if found != self._topic_id:
+            raise ReplicaGone(
+                f"topic {self._replica.partition.topic} was deleted and created again: {self._directory} had topic id "
+                f"{id_to_text(self._topic_id)} and has {id_to_text(found)} now"
+            )
+        return segment
+
+    def _gone(self) -> ReplicaGone:
+        """The error for a directory that was renamed or removed."""
+        return ReplicaGone(f"{self._directory} is gone: the topic was deleted, or the replica was moved")
+
+    # ---- batches
+
+    def _read(self, segment: Segment) -> Iterator[StoredRun]:
+        """Yield the batches of a segment from the current offset on."""
+        position = begin = self._position_in(segment)
+        file = self._files.get(segment.log_path)
+        read_bytes = FIRST_READ_BYTES
+        while self.offset < self._end and position < (size := file.size()):
+            try:
+                run = run_at(file, position, size, read_bytes, self._end)
+            except CorruptBatch as error:
+                raise CorruptBatch(self._damage(segment, position + (error.position or 0), str(error))) from error
+            if not run.positions:  # the next batch is behind the end
+                self.offset = self._end
+                return
+            self._check_offsets(segment, run, position, is_first=position == begin)
+            yield StoredRun(run, segment.log_path, position)
+            self.offset = run.next_offset
+            position += sum(run.sizes)
+            read_bytes = min(2 * read_bytes, MAX_READ_BYTES)
+
+    def _position_in(self, segment: Segment) -> int:
+        """Where to begin in the segment's file: at the batch with the current offset, or at the first damage before."""
+        position = 0
+        try:
+            for found in segment.headers_from(self.offset):
+                if found.header.last_offset >= self.offset:
+                    return found.position
+                position = found.position + found.header.size
+        except CorruptRecords:
+            pass  # the read from there says what is wrong
+        return position
+
+    def _damage(self, segment: Segment, position: int, problem: str) -> str:
+        """The text about a batch that cannot be read."""
+        return f"{self._replica.partition}, offset {self.offset}: {segment.log_path}, byte {position}: {problem}"
+
+    def _check_offsets(self, segment: Segment, run: Run, position: int, *, is_first: bool) -> None:
+        """Raise CorruptBatch where offsets, which no checksum covers, fall or leave gaps without compaction.
+
+        The first run may begin with a batch that has the current offset, all others after the run before.
+        """
+        first = run.headers["base_offset"].astype(np.int64)
+        least = max(min(int(first[0]), self.offset), segment.base_offset) if is_first else self.offset
+        follows = np.concatenate(([least], run.last_offsets[:-1] + 1))
+        wrong = (first < follows) | (run.headers["last_offset_delta"] < 0)
+        problem = "its offset is not after the batch before"
+        if not wrong.any() and (first > follows).any() and not self._may_have_gaps():
+            wrong = first > follows
+            problem = "its offset does not follow the batch before, although the log was never compacted"
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            text = f"the batch with base offset {first[i]} is damaged: {problem}, which ends at {follows[i] - 1}"
+            raise CorruptBatch(self._damage(segment, position + run.positions[i], text))
+
+    # ---- gaps
+
+    def _pass_gap(self, following: SegmentFile | None) -> Iterator[Gap]:
+        """Move to the next segment, or to the end; yield the gap unless compaction may have left it."""
+        start = self.offset
+        is_head = bool(self._listed.segments) and start < self._listed.segments[0].base_offset
+        self.offset = self._end if following is None else min(self._end, following.base_offset)
+        if is_head:
+            assert following is not None
+            reason = "retention or a DeleteRecords request deleted them"
+            yield Gap(start, self.offset, f"{reason}; the log now begins at offset {following.base_offset}")
+        elif following is None:
+            yield Gap(start, self.offset, f"the log in {self._directory} ends at offset {start}")
+        elif not self._may_have_gaps():
+            yield Gap(start, self.offset, f"no segment in {self._directory} has them, and the log was never compacted")
+
+    def _may_have_gaps(self) -> bool:
+        """Whether compaction may have removed offsets of this log."""
+        return self._listed.is_changing or was_cleaned(self._disk, self._replica.log_dir, self._replica.partition)

@@ -1,0 +1,35 @@
+"""Reads batches of a segment file in runs of bounded size, for those who decode many of them at once."""
+
+from typing import Final
+
+from klamm.runtime.disk import File
+from klamm.wire.records.batch import IDENTIFYING_BYTES, CorruptRecords, entry_size
+from klamm.wire.vectors.batches import NO_END, CorruptBatch, Run, check_crc, read_run
+
+MIN_READ_BYTES: Final = 64 * 1024
+
+
+def run_at(file: File, position: int, size: int, read_bytes: int, end_offset: int = NO_END) -> Run:
+    """Read about `read_bytes` of a file of `size` bytes, and return the complete batches there before `end_offset`.
+
+    There is at least one, unless the batch at `position` begins at or after `end_offset`. A read grows for a larger
+    batch. The checksums are not verified. Raises CorruptBatch where a batch is cut off or of an old format.
+    """
+    content = file.pread(min(max(read_bytes, MIN_READ_BYTES), size - position), position)
+    try:
+        run = read_run(content, end_offset)
+    except CorruptBatch as error:
+        # the length before may be the damage: its batch fails its checksum then
+        check_crc(read_run(content[: error.position], end_offset))
+        raise
+    if run.positions or (len(content) >= IDENTIFYING_BYTES and int.from_bytes(content[:8]) >= end_offset):
+        return run
+    try:
+        if len(content) < IDENTIFYING_BYTES or (needed := entry_size(content)) > size - position:
+            raise CorruptBatch(f"the last batch, at byte {position}, is cut off at the end of the file, byte {size}", 0)
+    except CorruptRecords as error:
+        raise CorruptBatch(str(error), 0) from error
+    run = read_run(file.pread(needed, position))
+    if not run.positions:
+        raise CorruptBatch(f"the file became shorter than {size} bytes while it was read", 0)
+    return run

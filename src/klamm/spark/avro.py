@@ -1,0 +1,172 @@
+"""Values in Avro: with one schema, or with Confluent's wire format and the schemas of a registry."""
+
+import base64
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from klamm.model.errors import KlammError
+from klamm.runtime.blocking import RealBlockingWorld
+from klamm.runtime.http import http_get, split_url
+from klamm.spark.option_parsers import HiddenValue
+from klamm.spark.secrets import resolve_secret
+from klamm.spark.values import Decoded
+
+AUTH_OPTION: Final = "schemaRegistryAuth"
+MAGIC: Final = b"\0"
+PREFIX_BYTES: Final = 5
+"""Of Confluent's wire format: the magic byte 0 and the schema's id in four bytes."""
+_TRIES: Final = 4
+_FIRST_BACKOFF_S: Final = 0.25
+_TIMEOUT_S: Final = 10.0
+_NOT_FOUND: Final = 404
+_OK: Final = 200
+_BAD_VALUE: Final = (ArithmeticError, LookupError, EOFError, TypeError, ValueError, MemoryError, AttributeError)
+"""What fastavro raises for bytes that are not of the schema."""
+
+
+class RegistryUnusable(KlammError):
+    """The schema registry does not answer, or refuses; no record is at fault."""
+
+
+class Registry(NamedTuple):
+    """A schema registry; `auth` says where USER:PASSWORD is, None where it asks for none."""
+
+    url: str
+    auth: str | None
+
+
+class NoSuchSchema(Exception):
+    """The registry does not have the schema that a record names."""
+
+
+def parse_avro_schema(text: str) -> Any:
+    """Return the parsed schema of records. Raises ValueError for what is no Avro schema of a record."""
+    from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+
+    try:
+        schema = parse_schema(msgspec.json.decode(text))
+    except (msgspec.DecodeError, SchemaParseException, UnknownType, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the text is not an Avro schema in JSON ({error}); correct it") from None
+    if not isinstance(schema, dict) or schema["type"] not in ("record", "error"):
+        raise ValueError("the Avro schema is not a record; give a record, since values of other types have no columns")
+    return schema
+
+
+def parse_registry(text: str) -> str:
+    """Return the URL of a registry. Raises ValueError, without the text where it has a password."""
+    parts = split_url(text.strip())
+    if parts.username or parts.password:
+        raise HiddenValue(f"the URL has a user or password in it; remove them, and set {AUTH_OPTION}")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError(f"{text!r} is not a URL; give for example http://registry:8081")
+    return text.strip().rstrip("/")
+
+
+def decode_avro(schema_text: str, kind: pa.DataType, registry: Registry | None) -> Callable[[pa.BinaryArray], Decoded]:
+    """A decoder of Avro records to structs of this type.
+
+    With a registry each value names the schema with which it was written, and is resolved to `schema_text`.
+    """
+    from fastavro import schemaless_reader
+    from fastavro.schema import SchemaParseException
+
+    reader = _parsed(schema_text)
+
+    def read(value: bytes) -> Any:
+        """Decode one value. Raises one of _BAD_VALUE, NoSuchSchema, SchemaParseException, RegistryUnusable."""
+        writer, start = reader, 0
+        if registry is not None:
+            if len(value) < PREFIX_BYTES or value[:1] != MAGIC:
+                raise ValueError("it does not begin with the byte 0 and the id of a schema")
+            writer, start = _writer_schema(registry, int.from_bytes(value[1:PREFIX_BYTES], "big")), PREFIX_BYTES
+        stream = pa.BufferReader(memoryview(value)[start:])
+        found = schemaless_reader(stream, writer, reader)
+        if stream.tell() != len(value) - start:
+            raise ValueError(f"{len(value) - start - stream.tell()} bytes are left after the record")
+        return found
+
+    def decode(values: pa.BinaryArray) -> Decoded:
+        """Decode all values; those that cannot be decoded become null with a reason."""
+        found: list[Any] = []
+        reasons: dict[int, str] = {}
+        for i, value in enumerate(values.to_pylist()):
+            try:
+                found.append(None if value is None else read(value))
+            except (*_BAD_VALUE, NoSuchSchema, SchemaParseException) as error:
+                found.append(None)
+                reasons[i] = _reason(error)
+        return _as_arrow(found, kind, reasons)
+
+    return decode
+
+
+def _as_arrow(found: list[Any], kind: pa.DataType, reasons: dict[int, str]) -> Decoded:
+    """The decoded values as an Arrow array; those out of the range of their type become null with a reason."""
+    try:
+        return Decoded(pa.array(found, kind), reasons)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
+        for i, value in enumerate(found):
+            try:
+                pa.array([value], kind)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
+                found[i] = None
+                reasons[i] = _reason(error)
+        return Decoded(pa.array(found, kind), reasons)
+
+
+def _reason(error: Exception) -> str:
+    """Why a value could not be decoded."""
+    if isinstance(error, NoSuchSchema):
+        return str(error)
+    text = str(error) or ("it ends too early" if isinstance(error, EOFError) else type(error).__name__)
+    return f"the value is not Avro of the schema: {text}"
+
+
+@lru_cache(16)
+def _parsed(text: str) -> Any:
+    """Return the parsed Avro schema; it is cached, since one worker process runs many tasks."""
+    return parse_avro_schema(text)
+
+
+@lru_cache(1_000)
+def _writer_schema(registry: Registry, schema_id: int) -> Any:
+    """Return the schema of this id. Raises NoSuchSchema, SchemaParseException, RegistryUnusable."""
+    from fastavro.schema import parse_schema
+
+    answer = _ask(registry, f"/schemas/ids/{schema_id}")
+    stored: Mapping[str, Any] = msgspec.json.decode(answer)
+    if stored.get("schemaType", "AVRO") != "AVRO":
+        raise NoSuchSchema(f"the schema {schema_id} of the registry is {stored['schemaType']}, not Avro")
+    return parse_schema(msgspec.json.decode(stored["schema"]))
+
+
+def _ask(registry: Registry, path: str) -> bytes:
+    """Return the registry's answer. Raises NoSuchSchema, RegistryUnusable."""
+    headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
+    if registry.auth is not None:
+        secret = resolve_secret(AUTH_OPTION, registry.auth)
+        headers["Authorization"] = f"Basic {base64.b64encode(secret.encode()).decode()}"
+    problem = ""
+    for attempt in range(_TRIES):
+        if attempt:
+            RealBlockingWorld().sleep(_FIRST_BACKOFF_S * 2**attempt)
+        try:
+            answer = http_get(registry.url + path, headers, _TIMEOUT_S)
+        except OSError as error:
+            problem = str(getattr(error, "reason", None) or error)
+            continue
+        if answer.status == _OK:
+            return answer.body
+        if answer.status == _NOT_FOUND:
+            raise NoSuchSchema(f"the registry has no schema at {path}")
+        problem = f"it answers with status {answer.status}"
+        if answer.status in (401, 403):
+            problem += f"; set {AUTH_OPTION} to a user that may read schemas"
+            break
+    raise RegistryUnusable(
+        f"Cannot read {registry.url}{path}: {problem}. Correct schemaRegistry, or start the registry."
+    )

@@ -1,0 +1,286 @@
+"""`klamm pipeline` on real nodes: rows in the sink and dead letters are exactly the records of the topic."""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import fastavro
+import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from tests.support.cluster import Cluster
+from tests.support.pipeline_kills import PARTITIONS as FLIGHT_PARTITIONS
+from tests.support.pipeline_kills import PipelineKills, broken_flights, committed_records, dead_letters, producing
+from tests.support.schema_registry import schema_registry
+
+from klamm.pipeline.check import check_rows, check_topics, source_rows
+from klamm.pipeline.errors import PipelineFailed
+from klamm.pipeline.position import positions, read_checkpoint
+from klamm.pipeline.run import PipelineRun
+from klamm.pipeline.sinks import sink_of
+from klamm.pipeline.spec import Spec, parse_spec
+from klamm.pipeline.state import Start, StateDirectory, Status
+from klamm.pipeline.yaml_tree import BadFile
+from klamm.runtime.clock import RealClock
+from klamm.runtime.disk import RealDisk
+
+PARTITIONS = 2
+FILE = """pipeline: orders
+source:
+  bootstrap: {bootstrap}
+  topics: {topic}
+  value: {{format: json, schema: "id BIGINT, user STRING, timestamp STRING"}}
+steps:
+  - positive: SELECT * FROM source WHERE id >= 0
+  - >
+    SELECT id, upper(user) AS user, timestamp, unix_millis(record.timestamp) > 0 AS recorded,
+           partition, offset, to_json(struct(*)) AS value
+    FROM positive
+expect: {{user_present: user IS NOT NULL}}
+sink: {{{sink}}}
+dead_letter: {{topic: {topic}.dlq}}
+trigger: available-now
+"""
+DISK = RealDisk()
+SECRET = "reader:canary-5f2d"
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "user", "type": ["null", "string"]},
+        {"name": "timestamp", "type": "string"},
+    ],
+}
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    name = f"pipe-{uuid4().hex[:8]}"
+    for created in (name, f"{name}.dlq", f"{name}.out"):
+        cluster.create_topic(created, PARTITIONS)
+    return name
+
+
+@pytest.fixture
+def make(cluster: Cluster, topic: str, tmp_path: Path) -> Callable[..., Spec]:
+    """A pipeline with some texts of its file replaced."""
+
+    def spec(sink: str = "delta", **replaced: str) -> Spec:
+        target = f"topic: {topic}.out" if sink == "topic" else f"{sink}: {tmp_path}/table"
+        text = FILE.format(bootstrap=cluster.bootstrap, topic=topic, sink=target)
+        for old, new in replaced.items():
+            assert old in text
+            text = text.replace(old, new)
+        return parse_spec(RealDisk(), str(tmp_path / "orders.yaml"), text)
+
+    return spec
+
+
+def produce(cluster: Cluster, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for n, value in enumerate(values):
+        producer.produce(topic, value, b"k%d" % n, partition=n % PARTITIONS, headers=[("h", b"1")])
+    assert producer.flush(30) == 0
+
+
+def value(n: int) -> bytes:
+    return b'{"id": %d, "user": "u%d", "timestamp": "t"}' % (n, n)
+
+
+def run(spark: SparkSession, spec: Spec) -> Status:
+    return PipelineRun(spark, spec, DISK).run(lambda batch: None)
+
+
+def rows_of(spark: SparkSession, cluster: Cluster, topic: str, sink: str, tmp_path: Path) -> list[dict[str, Any]]:
+    if sink == "delta":
+        return DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()  # type: ignore[no-any-return]
+    if sink == "parquet":
+        return [row.asDict() for row in spark.read.parquet(str(tmp_path / "table")).collect()]
+    return [json.loads(m.value() or b"") for m in committed_records(cluster.bootstrap, f"{topic}.out")]
+
+
+@pytest.mark.parametrize("sink", ["delta", "parquet", "topic"])
+def test_a_pipeline_that_crashes_behind_its_sink_has_each_record_once_in_sink_or_dead_letters(
+    spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec], tmp_path: Path, sink: str
+) -> None:
+    spec = make(sink)
+    produce(cluster, topic, [value(0), b"broken", value(2), b'{"id": 3}', value(4), value(-5)])
+    crashing = PipelineRun(spark, spec, DISK)
+    write = crashing._write
+
+    def write_and_crash(*given: Any) -> Any:
+        write(*given)
+        raise RuntimeError("crash")
+
+    crashing._write = write_and_crash  # type: ignore[assignment, method-assign]
+    with pytest.raises(PipelineFailed, match="The pipeline orders failed: crash"):
+        crashing.run(lambda batch: None)
+    interrupted = read_checkpoint(DISK, StateDirectory(DISK, spec.state))
+    first = run(spark, spec)
+    produce(cluster, topic, [value(6), b"[]"])
+    second = run(spark, spec)
+
+    rows = rows_of(spark, cluster, topic, sink, tmp_path)
+    assert sorted((r["partition"], r["offset"], r["id"], r["user"], r["timestamp"]) for r in rows) == [
+        (0, n // 2, n, f"U{n}" if sink != "topic" else f"u{n}", "t") for n in (0, 2, 4, 6)
+    ]
+    assert dead_letters(cluster.bootstrap, f"{topic}.dlq") == Counter([(1, 0), (1, 1), (1, 3)])
+    assert (first.rows, first.dead_letters, second.rows, second.dead_letters) == (6, 2, 2, 1)
+    assert (interrupted.is_interrupted, interrupted.complete) == (True, None)
+    state = StateDirectory(DISK, spec.state)
+    found = positions(spec, read_checkpoint(DISK, state))
+    assert [(p.next_offset, p.end, p.lag) for p in found.values()] == [(4, 4, 0)] * PARTITIONS
+
+
+def test_a_dead_letter_has_the_bytes_of_its_record_and_headers_with_place_and_reason(
+    spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec]
+) -> None:
+    before_ms = RealClock().now_ms()
+    produce(cluster, topic, [b"\xffbroken", b' {"id": 1} '])
+
+    run(spark, make("parquet"))
+
+    letters = {m.value(): m for m in committed_records(cluster.bootstrap, f"{topic}.dlq")}
+    headers = [dict(letters[v].headers() or []) for v in (b"\xffbroken", b' {"id": 1} ')]
+    assert [letters[v].key() for v in (b"\xffbroken", b' {"id": 1} ')] == [b"k0", b"k1"]
+    assert [(h["h"], h["klamm.topic"], h["klamm.partition"], h["klamm.offset"]) for h in headers] == [
+        (b"1", topic.encode(), b"0", b"0"),
+        (b"1", topic.encode(), b"1", b"0"),
+    ]
+    assert headers[0]["klamm.error"] == b"the value is not JSON of the schema: it is not an object"
+    assert headers[1]["klamm.error"] == b"the expectation user_present is not met: user IS NOT NULL"
+    assert before_ms <= int(headers[0]["klamm.timestamp"] or b"") <= RealClock().now_ms()
+
+
+def test_a_pipeline_that_was_reset_reads_again_from_the_given_time(
+    spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec], tmp_path: Path
+) -> None:
+    spec = make("parquet")
+    produce(cluster, topic, [value(0), value(1)])
+    run(spark, spec)
+    between_ms = max(m.timestamp()[1] for m in committed_records(cluster.bootstrap, topic)) + 1
+    while RealClock().now_ms() <= between_ms:
+        pass
+    produce(cluster, topic, [value(2)])
+    StateDirectory(DISK, spec.state).reset(Start(between_ms))
+
+    assert run(spark, spec).rows == 1
+
+    assert Counter(r["id"] for r in rows_of(spark, cluster, topic, "parquet", tmp_path)) == {0: 1, 1: 1, 2: 1}
+
+
+def test_a_pipeline_reads_avro_of_a_registry_and_its_secret_is_in_no_plan_error_log_or_checkpoint(
+    spark: SparkSession,
+    cluster: Cluster,
+    topic: str,
+    make: Callable[..., Spec],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "auth").write_text(SECRET)
+    (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(ORDER), {"id": 7, "user": "u7", "timestamp": "t"})
+    produce(cluster, topic, [b"\0\0\0\0\1" + body.getvalue(), body.getvalue(), b"\0\0\0\0\2x"])
+
+    with schema_registry({1: ORDER}, SECRET) as registry:
+        value = (
+            f"format: avro, schema_file: order.avsc, registry: '{registry.url}', registry_auth: 'file:{tmp_path}/auth'"
+        )
+        spec = make("parquet", **{'format: json, schema: "id BIGINT, user STRING, timestamp STRING"': value})
+        ended = run(spark, spec)
+        plan = source_rows(spark, spec, spec.source_options)._jdf.queryExecution().toString()
+        (tmp_path / "auth").write_text("wrong:canary-of-a-wrong-user")
+        produce(cluster, topic, [b"\0\0\0\0\3" + body.getvalue()])
+        with pytest.raises(
+            PipelineFailed, match=r"schemas/ids/3: it answers with status 401; set schemaRegistryAuth"
+        ) as e:
+            run(spark, spec)
+
+    assert (ended.rows, ended.dead_letters) == (3, 2)
+    assert [r["user"] for r in rows_of(spark, cluster, topic, "parquet", tmp_path)] == ["U7"]
+    assert "format" in plan or "klamm" in plan
+    files = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "auth"]
+    assert any("checkpoint" in p.parts for p in files)
+    printed = capfd.readouterr()
+    texts = [
+        plan.encode(),
+        str(e.value).encode(),
+        (printed.out + printed.err).encode(),
+        *(p.read_bytes() for p in files),
+    ]
+    assert not [text for text in texts if b"canary" in text]
+
+
+def test_without_a_dead_letter_topic_a_pipeline_fails_and_names_the_record(
+    spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec]
+) -> None:
+    no_letters = {f"dead_letter: {{topic: {topic}.dlq}}\n": ""}
+    spec = make(**no_letters)
+    produce(cluster, topic, [value(0), b'{"id": 1}'])
+    with pytest.raises(PipelineFailed) as unmet:
+        run(spark, spec)
+    produce(cluster, topic, [b"{"])
+    with pytest.raises(PipelineFailed) as broken:
+        run(spark, spec._replace(state=f"{spec.state}-2"))
+
+    assert f"{topic}-1, offset 0: the expectation user_present is not met" in str(unmet.value)
+    assert f"{topic}-0, offset 1: the value is not JSON of the schema" in str(broken.value)
+
+
+MISTAKES = {
+    "SQL": ({"FROM positive": "FROM negative"}, 8, "negative"),
+    "column": ({"id >= 0": "ident >= 0"}, 7, "ident"),
+    "condition": ({"user IS NOT NULL": "usr IS NOT NULL"}, 12, "expect.user_present='usr IS NOT NULL'"),
+    "type of a condition": ({"user IS NOT NULL": "user"}, 12, "the condition has the type string"),
+    "schema": ({"id BIGINT": "id BIGGER"}, 5, "source.value.schema"),
+    "record": ({" AS value": " AS other", "delta": "topic"}, 13, "value"),
+}
+
+
+def test_check_names_the_line_of_each_mistake_in_sql_conditions_and_schema(
+    spark: SparkSession, topic: str, make: Callable[..., Spec]
+) -> None:
+    for name, (replaced, line, expected) in MISTAKES.items():
+        given = dict(replaced)
+        spec = make("topic" if given.pop("delta", None) else "delta", **given)
+        with pytest.raises(BadFile) as caught:
+            check_rows(spark, spec, sink_of(spec, DISK))
+
+        text = str(caught.value)
+        assert text.startswith(f"orders.yaml, line {line}: "), name
+        assert expected in text, name
+        assert "\n" not in text, name
+        assert text.endswith("."), name
+
+
+def test_check_names_the_line_of_a_topic_that_does_not_exist(topic: str, make: Callable[..., Spec]) -> None:
+    with pytest.raises(BadFile, match=r"orders.yaml, line 4: .*absent"):
+        check_topics(make(**{f"topics: {topic}": "topics: absent"}))
+    with pytest.raises(
+        BadFile, match=r"orders.yaml, line 14: the topic gone does not exist. Create it with klamm topics"
+    ):
+        check_topics(make(**{f"{topic}.dlq": "gone"}))
+
+
+def test_a_pipeline_of_flights_with_killed_driver_and_workers_has_each_record_once(
+    cluster: Cluster, tmp_path: Path, client_rounds: int
+) -> None:
+    if client_rounds == 1:
+        pytest.skip("it takes more than a minute: `make prove` runs it")
+    for name in ("flights", "flights.dead-letters"):
+        cluster.create_topic(name, FLIGHT_PARTITIONS)
+    job = PipelineKills(cluster, tmp_path / "job", seed=3)
+
+    with producing(cluster.bootstrap, broken_flights(3), 1_000) as produced:
+        job.kill(worker=False)
+        job.kill(worker=True)
+    job.drain()
+
+    assert job.check(produced) == []

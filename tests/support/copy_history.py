@@ -1,0 +1,107 @@
+"""Compares a committed copy of a topic with the topic: what is lost, doubled, aborted and yet read, or torn."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class Copied(NamedTuple):
+    """A record of the copy, as a reader of committed records sees it."""
+
+    partition: int
+    offset: int
+    number: int
+    transaction: str
+    records: int
+    """How many records the transaction has."""
+
+
+class CoordinatorVerdict(NamedTuple):
+    """Each anomaly as text, empty where there is none."""
+
+    copied: int
+    transactions: int
+    aborted: int
+    committed_offsets: int
+    lost: list[str]
+    duplicated: list[str]
+    aborted_reads: list[str]
+    torn: list[str]
+    lost_commits: list[str]
+    skipped: list[str]
+
+    @property
+    def is_clean(self) -> bool:
+        return not any(self.anomalies.values())
+
+    @property
+    def anomalies(self) -> dict[str, list[str]]:
+        return {
+            "lost": self.lost,
+            "duplicated or out of order": self.duplicated,
+            "aborted reads": self.aborted_reads,
+            "torn transactions": self.torn,
+            "lost commits": self.lost_commits,
+            "skipped by the group": self.skipped,
+        }
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{len(found)} {what}" for what, found in self.anomalies.items())
+        return (
+            f"{self.copied} records copied in {self.transactions} transactions, {self.aborted} aborted, "
+            f"{self.committed_offsets} records committed by the group: {counts}"
+        )
+
+
+def repeated(found: Iterable[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
+    """What is there more than once, and how often."""
+    return [(item, count) for item, count in Counter(found).items() if count > 1]
+
+
+def by_partition(copied: Iterable[Copied]) -> dict[int, list[int]]:
+    """The numbers of each partition, in the order of their offsets."""
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for record in sorted(copied, key=lambda r: (r.partition, r.offset)):
+        numbers[record.partition].append(record.number)
+    return numbers
+
+
+def lost(expected: Mapping[int, list[int]], copied: Iterable[Copied]) -> list[str]:
+    """Records of the source, given as the numbers of each partition, that are not in the copy."""
+    found = by_partition(copied)
+    return [
+        f"partition {p}: record {n} is not in the copy"
+        for p, numbers in expected.items()
+        for n in sorted(set(numbers) - set(found.get(p, [])))
+    ]
+
+
+def doubled(expected: Mapping[int, list[int]], copied: Iterable[Copied]) -> list[str]:
+    """Records that are in the copy more often than in the source, and partitions whose records are in another order."""
+    anomalies = []
+    for p, numbers in by_partition(copied).items():
+        source = expected.get(p, [])
+        surplus = Counter(numbers) - Counter(source)
+        anomalies += [f"partition {p}: record {n} is copied {count} times too often" for n, count in surplus.items()]
+        kept = Counter(numbers)
+        in_order = [n for n in source if kept[n]]
+        if not surplus and (moved := next((n for n, m in zip(numbers, in_order, strict=False) if n != m), None)):
+            anomalies.append(f"partition {p}: record {moved} is out of order")
+    return anomalies
+
+
+def aborted_reads(aborted: set[str], copied: Iterable[Copied]) -> list[str]:
+    """Records of these transactions that a reader of committed records sees."""
+    return [f"{r.partition} at {r.offset}: of aborted {r.transaction}" for r in copied if r.transaction in aborted]
+
+
+def withdrawn(seen: Iterable[Copied], copied: Iterable[Copied]) -> list[str]:
+    """Records that a reader of committed records saw and that are not committed."""
+    final = set(copied)
+    return [f"{r.partition} at {r.offset}: seen once, of {r.transaction}" for r in seen if r not in final]
+
+
+def torn(copied: Iterable[Copied]) -> list[str]:
+    """Transactions of which some records are visible and others are not."""
+    sizes = Counter((record.transaction, record.records) for record in copied)
+    return [f"{name}: {count} of {size} records" for (name, size), count in sizes.items() if count != size]

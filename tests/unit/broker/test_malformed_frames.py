@@ -1,0 +1,37 @@
+"""Malformed request frames: each is answered or ends its connection; `make prove` sends ten million."""
+
+import pytest
+from tests.frame_fuzzer.run import corpus, fuzz
+
+from klamm.broker.handlers import control
+from klamm.wire.messages import MetadataRequest
+
+
+def test_malformed_frames_are_answered_or_end_their_connection() -> None:
+    fuzzing = fuzz(3_000, 1, float("inf"), report=lambda text: None)
+
+    assert fuzzing.problems == {}
+    assert fuzzing.sent == 3_000 + len(corpus())
+    assert min(fuzzing.outcomes["response"], fuzzing.outcomes["closed"]) > 300
+
+
+def test_the_frame_fuzzer_reports_unexpected_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "unknown_protocols", lambda message: [])
+
+    fuzzing = fuzz(0, 1, float("inf"), report=lambda text: None)
+
+    assert len(fuzzing.problems) == len(corpus()) == 2
+
+
+def test_the_frame_fuzzer_reports_a_held_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = MetadataRequest.decode
+
+    def slow(*arguments: object) -> MetadataRequest:
+        sum(range(10_000_000))
+        return decode(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MetadataRequest, "decode", slow)
+
+    fuzzing = fuzz(100, 1, float("inf"), report=lambda text: None)
+
+    assert [problem for problem in fuzzing.problems if problem.startswith("the loop is held")]

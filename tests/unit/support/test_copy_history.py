@@ -1,0 +1,48 @@
+"""The comparison of a committed copy notices each kind of anomaly, and nothing else."""
+
+from tests.support.copy_history import Copied, aborted_reads, doubled, lost, torn, withdrawn
+
+COPY = [
+    Copied(0, 0, 1, "a", 3), Copied(0, 1, 2, "a", 3), Copied(1, 0, 1, "a", 3), Copied(0, 3, 3, "b", 1),
+]  # fmt: skip
+SOURCE = {0: [1, 2, 3], 1: [1]}
+
+
+def test_a_complete_copy_in_order_has_no_anomaly() -> None:
+    assert lost(SOURCE, COPY) == []
+    assert doubled(SOURCE, reversed(COPY)) == []
+    assert torn(COPY) == []
+    assert aborted_reads({"c"}, COPY) == []
+    assert withdrawn(COPY[1:], COPY) == []
+
+
+def test_a_record_that_is_not_in_the_copy_is_lost() -> None:
+    assert lost({0: [1, 2, 3, 4], 1: [1], 2: [9]}, COPY) == [
+        "partition 0: record 4 is not in the copy", "partition 2: record 9 is not in the copy"
+    ]  # fmt: skip
+
+
+def test_a_record_that_is_copied_twice_or_before_an_earlier_one_is_an_anomaly() -> None:
+    again = [*COPY, Copied(0, 4, 3, "c", 1)]
+    assert doubled(SOURCE, again) == ["partition 0: record 3 is copied 1 times too often"]
+    assert doubled({0: [1, 3, 2], 1: [1]}, COPY) == ["partition 0: record 2 is out of order"]
+
+
+def test_a_record_that_the_source_has_twice_may_be_copied_twice() -> None:
+    assert doubled({0: [1, 2, 3, 3], 1: [1]}, [*COPY, Copied(0, 4, 3, "c", 1)]) == []
+
+
+def test_a_lost_record_leaves_the_others_in_order() -> None:
+    assert doubled({0: [1, 2, 3, 4], 1: [0, 1]}, COPY) == []
+
+
+def test_a_transaction_with_a_missing_record_is_torn() -> None:
+    assert torn(COPY[1:]) == ["a: 2 of 3 records"]
+
+
+def test_a_visible_record_of_an_aborted_transaction_is_an_aborted_read() -> None:
+    assert aborted_reads({"b"}, COPY) == ["0 at 3: of aborted b"]
+
+
+def test_a_record_that_was_read_and_is_not_committed_afterwards_is_an_aborted_read() -> None:
+    assert withdrawn([*COPY, Copied(1, 5, 6, "d", 1)], COPY) == ["1 at 5: seen once, of d"]
