@@ -26,7 +26,11 @@ def leader_balance(steps: DataFrame) -> DataFrame:
         changed.select("ts_ms", sql.explode(_deltas()).alias("delta")).select("ts_ms", "delta.*").where("broker >= 0")
     )
     sums = ("led", "preferred", "led_elsewhere")
-    by_time = deltas.groupBy("broker", "ts_ms").agg(*(sql.sum(name).alias(name) for name in sums))
+    by_time = (
+        deltas.groupBy("broker", "ts_ms")
+        .agg(*(sql.sum(name).alias(name) for name in sums))
+        .where(" or ".join(f"{name} <> 0" for name in sums))
+    )
     of_broker = Window.partitionBy("broker").orderBy("ts_ms")
     counted = by_time.select(
         "broker",

@@ -10,6 +10,7 @@ from pyspark.sql.types import TimestampType
 
 from klamm.cli.options import Data
 from klamm.cli.output import is_terminal, print_error, print_json, print_line, print_table
+from klamm.cli.quiet_spark import quiet_session
 from klamm.cli.times import parse_duration, parse_time
 from klamm.explain.sources import journal_directories
 from klamm.insight.journal import read_files, read_topic
@@ -18,7 +19,6 @@ from klamm.insight.tables import TABLES, Journal, make_table, open_journal, open
 from klamm.model.errors import UsageError
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import RealDisk
-from klamm.spark.sessions import session
 
 MAX_ROWS: Final = 50
 DEFAULT_TRIGGER: Final = "30s"
@@ -97,7 +97,7 @@ def follow(
     trigger: dict[str, Any] = {"availableNow": True}
     if not once:
         trigger = {"processingTime": f"{parse_duration('--every', every)} milliseconds"}
-    query = InsightStore(session("klamm insight"), tables).follow(bootstrap, **trigger)
+    query = InsightStore(quiet_session("klamm insight"), tables).follow(bootstrap, **trigger)
     print_line(
         f"The tables of {bootstrap} are kept in {tables}. Print them: klamm insight availability --tables {tables}"
     )
@@ -119,11 +119,11 @@ def _journal(data: str, journals: Sequence[str], bootstrap: str | None, tables: 
         raise UsageError(f"{' and '.join(named)} exclude each other: name one source.")
     if bootstrap is None and tables is None:
         directories = list(journals) or journal_directories(RealDisk(), data)
-        return _kept(open_journal(read_files(session("klamm insight"), directories)))
+        return _kept(open_journal(read_files(quiet_session("klamm insight"), directories)))
     if tables is not None:
-        return _kept(open_store(InsightStore(session("klamm insight"), tables)))
+        return _kept(open_store(InsightStore(quiet_session("klamm insight"), tables)))
     assert bootstrap is not None
-    return _kept(open_journal(read_topic(session("klamm insight"), bootstrap).cache()))
+    return _kept(open_journal(read_topic(quiet_session("klamm insight"), bootstrap).cache()))
 
 
 def _kept(journal: Journal) -> Journal:
