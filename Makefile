@@ -24,6 +24,8 @@ SEQUENCES ?= 10000
 RECORDS ?= 100000
 ROUNDS ?= 30
 KILLS ?= 20
+STORED_LOGS ?= 1000
+PLANTED ?= 1000
 
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # without cached bytecode, each node of a test compiles all of klamm: half of its start
@@ -158,6 +160,13 @@ spark-kills: $(READY)  # kill a Spark query and its workers KILLS=20 times, then
 spark-sink-kills: $(READY)  # kill a Spark query that writes exactly once KILLS=20 times, also inside commits
 	$(PY) -m tests.campaign.spark_sink --kills $(KILLS)
 
+replica-damage: $(READY)  # plant PLANTED=1000 flips, cuts and gaps in replicas; each must be found at its offset
+	$(PY) -m pytest tests/unit/audit/test_replica_verification.py --planted-damage $(PLANTED) --timeout 100000
+
+spark-log-dirs: $(READY)  # compare the rows of STORED_LOGS=1000 generated logs, read from files and by Fetch, half of them Apache Kafka's
+	$(PY) -m pytest tests/clients/test_spark_log_dirs.py --stored-logs $$(($(STORED_LOGS) / 2)) --timeout 100000
+	$(PY) -m pytest tests/clients/test_spark_log_dirs.py --stored-logs $$(($(STORED_LOGS) / 2)) --timeout 100000 --brokers apache
+
 pipeline-kills: $(DEMO_READY)  # kill a pipeline of flights, 1 % of them broken, and its workers KILLS=20 times
 	$(PY) -m tests.campaign.pipeline --kills $(KILLS)
 
@@ -172,4 +181,4 @@ bench-%: $(READY)
 
 .PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches judge-groups \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
-  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills pipeline-kills mixed-cluster bench-controller
+  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills pipeline-kills spark-log-dirs replica-damage mixed-cluster bench-controller

@@ -1,10 +1,11 @@
 """Groups and transactions on klamm and on Apache Kafka 3.9.1, in one run: joins, commits, failover, transactions.
 
-    python -m benchmarks.coordinators [--members 100] [--commits 1000000] [--producers 100] [--alone] [--json FILE]
+    python -m benchmarks.coordinators [--only commits joins] [--members 100] [--commits 1000000] [--producers 100]
+                                      [--alone] [--json FILE]
 
 Three nodes each, default configs but for the number of partitions of the internal topics. The groups are driven by
 klamm's client on both systems, so that both pay the same for it; transactions by librdkafka. The other system does not
-run meanwhile.
+run meanwhile. How long a load holds the event loop, `benchmarks.coordinator_load` measures.
 """
 
 import argparse
@@ -61,10 +62,13 @@ OVERRIDES: Final = {
 }
 COMMITS_PER_REQUEST: Final = 1_000
 COMMITTERS: Final = 48
+OFFSETS_OF_A_MEMBER: Final = 10
+"""What each of 100 members that share 1,000 partitions commits in one request."""
 COMMIT_SECONDS: Final = 8.0
 TRANSACTION_SECONDS: Final = 15.0
 RECORDS: Final = 100
 """Records of a transaction."""
+PARTS: Final = ("joins", "commits", "transactions", "failover")
 ANSWER_S: Final = 60.0
 HEARTBEAT_S: Final = 0.05
 Figures = dict[tuple[str, str], float]
@@ -193,15 +197,15 @@ async def commit(client: AsyncClient, at: Address, request: Request) -> None:
     assert not any(p.error_code for t in answer.topics for p in t.partitions), answer
 
 
-async def measure_commit_rate(bootstrap: str) -> Figures:
-    """Many committers, each sends one offset at a time and waits for the answer; groups on all three nodes."""
+async def measure_commit_rate(bootstrap: str, offsets: int) -> Figures:
+    """Many committers, each sends some offsets at a time and waits for the answer; groups on all three nodes."""
     clients = [open_client(bootstrap) for _ in range(COMMITTERS)]
     at = [await coordinator_of(client, f"committer-{i}") for i, client in enumerate(clients)]
     times: list[float] = []
     ends = time.monotonic() + COMMIT_SECONDS
 
     async def run(i: int) -> None:
-        request = commit_request(f"committer-{i}", [i], 1)
+        request = commit_request(f"committer-{i}", range(i * offsets, (i + 1) * offsets), 1)
         while (began := time.monotonic()) < ends:
             await commit(clients[i], at[i], request)
             times.append(time.monotonic() - began)
@@ -209,9 +213,10 @@ async def measure_commit_rate(bootstrap: str) -> Figures:
     await asyncio.gather(*(run(i) for i in range(COMMITTERS)))
     for client in clients:
         client.close()
+    what = f"{COMMITTERS} committers, {offsets} offset{'s' * (offsets > 1)} in each request"
     return {
-        (f"commits of one offset, {COMMITTERS} committers", "commits/s"): round(len(times) / COMMIT_SECONDS),
-        ("p99 of a commit", "ms"): round(statistics.quantiles(times, n=100)[98] * 1000, 1),
+        (what, "commits/s"): round(len(times) * offsets / COMMIT_SECONDS),
+        (f"{what}: p99 of a request", "ms"): round(statistics.quantiles(times, n=100)[98] * 1000, 1),
     }
 
 
@@ -349,12 +354,16 @@ def measure(command: Command, options: argparse.Namespace) -> Figures:
             cluster.start()
             cluster.create_topic(TOPIC, PARTITIONS, 3)
             cluster.wait_until_in_sync(TOPIC, PARTITIONS, 3)
-            return {
-                **asyncio.run(measure_joins(cluster.bootstrap, options.members)),
-                **asyncio.run(measure_commit_rate(cluster.bootstrap)),
-                **measure_transactions(cluster.bootstrap, options.producers),
-                **asyncio.run(measure_failover(cluster, options.commits)),
+            parts: dict[str, Callable[[], Figures]] = {
+                "joins": lambda: asyncio.run(measure_joins(cluster.bootstrap, options.members)),
+                "commits": lambda: {
+                    **asyncio.run(measure_commit_rate(cluster.bootstrap, 1)),
+                    **asyncio.run(measure_commit_rate(cluster.bootstrap, OFFSETS_OF_A_MEMBER)),
+                },
+                "transactions": lambda: measure_transactions(cluster.bootstrap, options.producers),
+                "failover": lambda: asyncio.run(measure_failover(cluster, options.commits)),
             }
+            return {key: value for name in options.only or parts for key, value in parts[name]().items()}
         finally:
             cluster.kill()
 
@@ -376,6 +385,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=100, help="members of the group that comes up")
     parser.add_argument("--commits", type=int, default=1_000_000, help="commits that the new coordinator loads")
     parser.add_argument("--producers", type=int, default=100, help="transactional producers")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure only these")
     parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()

@@ -43,10 +43,10 @@ async def delete_partitions(cluster: ReplicaCluster, count: int) -> str:
 
 def describe(topics: int, partitions: int) -> Callable[[ReplicaCluster], Coroutine[None, None, str]]:
     """A case in which a client asks for all topics."""
+    states = [partition(number, 1 + number % 3) for number in range(partitions)]
+    filled = cache(update({f"topic-{n}": states for n in range(topics)}, [broker(n) for n in (1, 2, 3)], ids={}))
 
     async def run(cluster: ReplicaCluster) -> str:
-        states = [partition(number, 1 + number % 3) for number in range(partitions)]
-        filled = cache(update({f"topic-{n}": states for n in range(topics)}, [broker(n) for n in (1, 2, 3)], ids={}))
         handler = Metadata(filled, "cluster", None, False, cluster.world.make_slices)  # type: ignore[arg-type]
         asked = request(ApiKey.METADATA, 12)
         answer = await handler.handle(asked, MetadataRequest(topics=None))

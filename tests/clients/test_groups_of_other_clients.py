@@ -5,7 +5,7 @@ from confluent_kafka import Producer
 from tests.clients.test_groups import committed, end_offsets
 from tests.support import foreign_clients
 from tests.support.cluster import Cluster
-from tests.support.foreign_clients import FOREIGN_CLIENTS, JAVA
+from tests.support.foreign_clients import FOREIGN_CLIENTS
 from tests.support.group_members import Members
 
 PARTITIONS = 6
@@ -58,8 +58,8 @@ def test_two_remaining_group_members_take_over_the_partitions_of_a_killed_third_
     assert len(consumed) == len(set(consumed)), "a committed record was read again"
 
 
-@pytest.mark.parametrize("library", JAVA)
-def test_java_consumer_seeks_to_offsets_to_the_log_end_and_to_timestamps(
+@pytest.mark.parametrize("library", FOREIGN_CLIENTS)
+def test_a_consumer_that_is_not_python_seeks_to_offsets_to_the_log_end_and_to_timestamps(
     cluster: Cluster, name: str, library: str, client_rounds: int
 ) -> None:
     if library != "java-4" and client_rounds == 1:

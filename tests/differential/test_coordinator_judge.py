@@ -95,3 +95,21 @@ def test_the_coordinator_comparison_accepts_only_listed_differences_from_apache_
 
     assert (found.difference is None) is is_known
     assert sum(found.known.values()) == is_known
+
+
+OLD_FETCH = "7: op fetch v=1 partitions=[['data', 1]] at='other'"
+NOTHING = " 7> {throttle_time_ms=0 topics=[] error_code=NONE groups=[]}"
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "is_known"),
+    [(OLD_FETCH, "NOT_COORDINATOR", True), (OLD_FETCH, "NONE", False),
+     (OLD_FETCH.replace("v=1", "v=2"), "NOT_COORDINATOR", False)],
+)  # fmt: skip
+def test_only_the_error_of_an_offset_fetch_1_explains_an_answer_without_partitions(
+    step: str, error: str, is_known: bool
+) -> None:
+    partition = f"{{partition_index=data-1 committed_offset=-1 metadata= error_code={error}}}"
+    ours = NOTHING.replace("topics=[]", f"topics=[{{name=data partitions=[{partition}]}}]")
+
+    assert (compare([step, ours], [step, NOTHING]).difference is None) == is_known

@@ -38,6 +38,7 @@ from klamm.zk.election import register_controller
 from klamm.zk.errors import MalformedReply
 from klamm.zk.operations import Delete, Op, Set
 from klamm.zk.registrar import BrokerRegistrar
+from klamm.zk.registrations import VERSION_WITH_FEATURES
 from klamm.zk.store import Store
 
 EventT = TypeVar("EventT", bound=Event)
@@ -146,6 +147,7 @@ class Room:
         self.sink = ListSink()
         self.journal = Journal(self.sink, 1, FixedClock())
         self.sessions: dict[int, MemoryZooKeeper] = {}
+        self.registration_version = VERSION_WITH_FEATURES
         self.client = self.ensemble.client()
         self.store = Store(self.client)
         self.put: list[Event] = []
@@ -161,8 +163,10 @@ class Room:
         brokers: Sequence[int] = (1, 2, 3),
         topics: Mapping[str, Sequence[Sequence[int]]] | None = None,
         settings: ControllerSettings | None = None,
+        registration_version: int = VERSION_WITH_FEATURES,
     ) -> "Room":
         room = cls(settings)
+        room.registration_version = registration_version
         await room.store.create_top_level_paths()
         for number in brokers:
             await room.register(number)
@@ -215,7 +219,7 @@ class Room:
 
     async def register(self, number: int, host: str = "127.0.0.1") -> int:
         session = self.sessions[number] = self.ensemble.client()
-        return await BrokerRegistrar(broker(number, host)).register(session, 0)
+        return await BrokerRegistrar(broker(number, host), version=self.registration_version).register(session, 0)
 
     def kill(self, number: int) -> None:
         """End a broker's session."""

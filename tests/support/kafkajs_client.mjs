@@ -3,6 +3,7 @@
  *
  *     kafkajs_client.mjs MODULES member BOOTSTRAP GROUP TOPIC
  *     kafkajs_client.mjs MODULES produce BOOTSTRAP TOPIC FIRST COUNT
+ *     kafkajs_client.mjs MODULES seek BOOTSTRAP TOPIC
  *     kafkajs_client.mjs MODULES copy BOOTSTRAP GROUP SOURCE TARGET ID
  *
  * MODULES is the directory in which kafkajs is installed.
@@ -58,6 +59,41 @@ async function produce(topic, first, count) {
   await producer.disconnect();
 }
 
+/* From the second record, from the end less one, from the beginning, and from the time of the third record. */
+async function seek(topic) {
+  const admin = kafka.admin();
+  await admin.connect();
+  const [{ low, high }] = await admin.fetchTopicOffsets(topic);
+  const [{ offset }] = await admin.fetchTopicOffsetsByTimestamp(topic, 3000);
+  await admin.disconnect();
+  const positions = [
+    ["offset", "1"],
+    ["end", String(Number(high) - 1)],
+    ["beginning", low],
+    ["time", offset],
+  ];
+  const consumer = kafka.consumer({ groupId: `seek-${topic}`, maxWaitTimeInMs: 200 });
+  await consumer.connect();
+  await consumer.subscribe({ topics: [topic], fromBeginning: true });
+  const seekToNext = () => consumer.seek({ topic, partition: 0, offset: positions[0][1] });
+  await consumer.run({
+    autoCommit: false,
+    eachBatchAutoResolve: false,
+    eachBatch: async ({ batch, isStale }) => {
+      const [message] = batch.messages;
+      if (isStale() || batch.partition !== 0 || message.offset !== positions[0][1]) {
+        return;
+      }
+      say(positions.shift()[0], { offset: Number(message.offset), value: message.value.toString() });
+      if (positions.length === 0) {
+        process.exit(0);
+      }
+      seekToNext();
+    },
+  });
+  seekToNext();
+}
+
 async function copy(group, source, target, id) {
   const producer = kafka.producer({
     transactionalId: id,
@@ -84,4 +120,4 @@ async function copy(group, source, target, id) {
   });
 }
 
-await { member, produce, copy }[mode](...rest);
+await { member, produce, seek, copy }[mode](...rest);

@@ -9,6 +9,7 @@ from typing import Any, Final
 from confluent_kafka.admin import NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.retry import KazooRetry
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 
@@ -128,14 +129,15 @@ class MixedCluster(Cluster):
     @property
     def znodes(self) -> KazooClient:
         if self._znodes is None:
-            self._znodes = KazooClient(self.zookeeper.connect_string)
+            for_ever = KazooRetry(max_tries=-1, max_delay=1)
+            self._znodes = KazooClient(self.zookeeper.connect_string, connection_retry=for_ever)
             self._znodes.start()
         return self._znodes
 
     def znode(self, path: str) -> Any:
         """The JSON of a znode; None if it does not exist."""
         try:
-            return json.loads(self.znodes.get(path)[0])
+            return json.loads(self.znodes.retry(self.znodes.get, path)[0])
         except NoNodeError:
             return None
 

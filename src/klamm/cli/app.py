@@ -38,6 +38,7 @@ COMMANDS: Final = {
         "insight", "insight_app", "Show the history of partitions, brokers and controllers as tables."
     ),
     "audit": CommandEntry("audit", "audit", "Report what is wrong with a cluster and how to repair it."),
+    "replicas": CommandEntry("replicas", "replicas_app", "Compare the records of all replicas."),
     "pipeline": CommandEntry("pipeline", "pipeline_app", "Check and run pipelines from topics into tables or topics."),
     "zk": CommandEntry("zk", "zk_app", "Read and repair znodes."),
 }

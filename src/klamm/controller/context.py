@@ -140,6 +140,8 @@ class ControllerContext:
     """Registered and not shutting down."""
     leaving: frozenset[BrokerId] = frozenset()
     """Registered and shutting down."""
+    leaders_write_isrs: bool = False
+    """Whether a registered broker, as leader, writes its ISRs to ZooKeeper: the protocol is being raised."""
     brokers_in_transition: dict[BrokerId, None] = field(default_factory=dict)
     """Brokers that registered or died, and whose handling is not finished."""
     finalized: Mapping[str, int] = field(default_factory=dict)
@@ -217,6 +219,7 @@ class ControllerContext:
         self.broker_list_version += 1
         self.live = frozenset(b for b in self.registered if b not in self.shutting_down)
         self.leaving = frozenset(b for b in self.registered if b in self.shutting_down)
+        self.leaders_write_isrs = any(b.writes_isrs for b in self.registered.values())
 
     def is_online(self, broker: BrokerId, partition: Partition) -> bool:
         """Whether the broker is live and its log directory with this partition works."""

@@ -129,7 +129,7 @@ class ControllerSettings:
 
     @property
     def controller_owns_partition_state(self) -> bool:
-        """Whether only the controller writes state znodes (2.7-IV2); before, leaders wrote their ISRs themselves."""
+        """Whether leaders ask the controller for ISR changes (2.7-IV2); before, they wrote their ISRs themselves."""
         return self.ibp >= FIRST_WITH_ALTER_PARTITION
 
     @property

@@ -47,6 +47,11 @@ class TermContext:
     take_mirror: TakeMirror
     cause: str = ""
 
+    @property
+    def owns_partition_state(self) -> bool:
+        """Whether only the controller writes state znodes: no leader does, by its own protocol or the controller's."""
+        return self.settings.controller_owns_partition_state and not self.context.leaders_write_isrs
+
     async def send_requests(self) -> None:
         """Send the requests that the handler added to the batch."""
         await self.batch.send(self.cause)
@@ -58,7 +63,7 @@ class TermContext:
         decided on. A znode that somebody changed by hand causes a conflict, and is read then.
         """
         known = StatesRead({p: p.leadership for p in partitions if p.leadership is not None})
-        if self.settings.controller_owns_partition_state and len(known.found) == len(partitions):
+        if self.owns_partition_state and len(known.found) == len(partitions):
             return known, True
         return await self.store.read_states(partitions), False
 

@@ -69,6 +69,8 @@ class Housekeeping:
         self._changed: dict[LogDirectory, None] = {}
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._removing = asyncio.Lock()
+        """Held by the removal that uses a thread: those of 10,000 logs must leave threads for reads and flushes."""
         self._under_way: asyncio.Future[list[tuple[LogStorage, OSError]]] | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In order: a set of tasks would give them in that of their addresses."""
@@ -235,17 +237,22 @@ class Housekeeping:
             await asyncio.sleep(0)
 
     async def expire_producers(self) -> None:
-        """Remove idle producers from each log."""
+        """Remove idle producers from each log; the event loop runs other callbacks between two logs."""
         now_ms = self._world.clock.now_ms()
         for log in list(self._manager.logs.values()):
             log.producers.expire(now_ms, self._manager.settings.producer_expiration_ms)
+            await asyncio.sleep(0)
 
     # -- removal -------------------------------------------------------------------------------------------------------
 
     async def _remove_later(self, paths: Sequence[str], delay_ms: int, remove: Callable[[str], None]) -> None:
-        """Remove each path in a thread after the delay; an error takes its log directory offline."""
+        """Remove each path in a thread after the delay, while no other removal runs.
+
+        An error takes its log directory offline.
+        """
         await asyncio.sleep(delay_ms / 1000)
-        failed = await self._world.disk.in_thread(self._remove_all, paths, remove)
+        async with self._removing:
+            failed = await self._world.disk.in_thread(self._remove_all, paths, remove)
         if failed is not None:
             self._manager.on_path_failed(*failed)
 

@@ -12,16 +12,17 @@ MIN_READ_BYTES: Final = 64 * 1024
 def run_at(file: File, position: int, size: int, read_bytes: int, end_offset: int = NO_END) -> Run:
     """Read about `read_bytes` of a file of `size` bytes, and return the complete batches there before `end_offset`.
 
-    There is at least one, unless the batch at `position` begins at or after `end_offset`. A read grows for a larger
-    batch. The checksums are not verified. Raises CorruptBatch where a batch is cut off or of an old format.
+    Where one of them cannot be read, those before it are returned. There is at least one, unless the batch at
+    `position` begins at or after `end_offset`. A read grows for a larger batch. The checksums are not verified. Raises
+    CorruptBatch where the first batch is cut off or of an old format.
     """
     content = file.pread(min(max(read_bytes, MIN_READ_BYTES), size - position), position)
     try:
         run = read_run(content, end_offset)
     except CorruptBatch as error:
-        # the length before may be the damage: its batch fails its checksum then
-        check_crc(read_run(content[: error.position], end_offset))
-        raise
+        run = _intact(read_run(content[: error.position], end_offset))
+        if not run.positions:
+            raise
     if run.positions or (len(content) >= IDENTIFYING_BYTES and int.from_bytes(content[:8]) >= end_offset):
         return run
     try:
@@ -32,4 +33,18 @@ def run_at(file: File, position: int, size: int, read_bytes: int, end_offset: in
     run = read_run(file.pread(needed, position))
     if not run.positions:
         raise CorruptBatch(f"the file became shorter than {size} bytes while it was read", 0)
+    return run
+
+
+def _intact(run: Run) -> Run:
+    """The batches before a wrong length: those up to the first one whose checksum is wrong. Raises CorruptBatch for it.
+
+    A wrong length leads into the midst of a batch, but is noticed only there.
+    """
+    try:
+        check_crc(run)
+    except CorruptBatch as error:
+        if not error.position:
+            raise
+        return run.first(run.positions.index(error.position))
     return run

@@ -35,6 +35,8 @@ class Broker:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     epoch: int = -1
+    writes_isrs: bool = False
+    """As leader it writes its ISRs to ZooKeeper: its protocol is older than AlterPartition."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of this listener; None if the broker does not have it."""

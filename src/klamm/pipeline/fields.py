@@ -26,9 +26,9 @@ class Field(NamedTuple):
 def text_of(node: Node) -> str:
     """Return the text of a scalar. Raises ValueError for an empty one, a list or a mapping."""
     if not isinstance(node, Scalar):
-        raise ValueError("the value must be one text, not a list or a mapping")
+        raise ValueError("the field has a list or a mapping; give one text")
     if not node.text.strip():
-        raise ValueError("the value is empty; give one, or remove the field")
+        raise ValueError("the field is empty; give it a value, or remove it")
     return node.text.strip()
 
 
@@ -53,14 +53,18 @@ def list_of(parse: Callable[[str], Any]) -> Callable[[Node], tuple[Any, ...]]:
 def parse_name(text: str) -> str:
     """Return the name of a pipeline. Raises ValueError."""
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", text):
-        raise ValueError("a name has 1 to 100 letters, digits, dots, underscores and hyphens")
+        raise ValueError(
+            f"{text!r} cannot name a pipeline; give 1 to 100 letters, digits, dots, underscores and hyphens"
+        )
     return text
 
 
 def parse_identifier(text: str) -> str:
     """Return a name for SQL. Raises ValueError."""
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}", text):
-        raise ValueError(f"{text!r} is not a name for SQL: letters, digits and underscores, not beginning with a digit")
+        raise ValueError(
+            f"{text!r} is not a name for SQL; give letters, digits and underscores, beginning with no digit"
+        )
     return text
 
 
@@ -71,9 +75,9 @@ def parse_trigger(text: str) -> float | None:
     try:
         seconds = parse_duration(text)
     except ValueError:
-        raise ValueError(f"the value must be a duration, for example 500ms, 5s or 1m, or {AVAILABLE_NOW}") from None
+        raise ValueError(f"{text!r} is not a duration; give for example 500ms, 5s or 1m, or {AVAILABLE_NOW}") from None
     if seconds < MIN_TRIGGER_S:
-        raise ValueError("the value must be at least 100ms")
+        raise ValueError(f"{text!r} is too short for micro-batches; give at least 100ms")
     return seconds
 
 
@@ -96,7 +100,7 @@ class Expectation(NamedTuple):
 def parse_steps(node: Node) -> tuple[Step, ...]:
     """Return the steps: SQL texts, or mappings of a name to SQL. Raises ValueError."""
     if not isinstance(node, Sequence) or not node.items:
-        raise ValueError("the value must be a list of SQL texts, or of NAME: SQL")
+        raise ValueError("the steps are not a list; give a list of SQL texts, or of NAME: SQL")
     steps: list[Step] = []
     for number, item in enumerate(node.items, 1):
         named = isinstance(item, Mapping)
@@ -112,14 +116,14 @@ def parse_steps(node: Node) -> tuple[Step, ...]:
 def parse_expectations(node: Node) -> tuple[Expectation, ...]:
     """Return the expectations by name. Raises ValueError."""
     if not isinstance(node, Mapping) or not node.items:
-        raise ValueError("the value must have conditions by name, for example {id_present: id IS NOT NULL}")
+        raise ValueError("the expectations have no names; give for example {id_present: id IS NOT NULL}")
     return tuple(Expectation(parse_identifier(n), text_of(item), item.line) for n, item in node.items.items())
 
 
 def parse_options(node: Node) -> dict[str, str]:
     """Return options by name. Raises ValueError."""
     if not isinstance(node, Mapping):
-        raise ValueError("the value must have options by name, for example {maxOffsetsPerTrigger: 100000}")
+        raise ValueError("the options have no names; give for example {maxOffsetsPerTrigger: 100000}")
     return {name: text_of(item) for name, item in node.items.items()}
 
 

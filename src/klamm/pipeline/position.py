@@ -70,6 +70,6 @@ def positions(spec: Spec, checkpoint: Checkpoint) -> dict[TopicPartition, Partit
 
 
 def _last_number(disk: Disk, directory: str) -> int | None:
-    """The highest number that is the name of a file; None where there is none."""
+    """Return the highest number that names a file in the directory; None where none does."""
     names = disk.list_directory(directory) if disk.exists(directory) else []
     return max((int(name) for name in names if name.isdecimal()), default=None)

@@ -22,7 +22,9 @@ _OF_RECORD: Final = ("key", "topic", "partition", "offset", "timestamp", "header
 
 
 def prepare(batch: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
-    """The rows of the source with the columns of `source`, LETTER and REASON.
+    """Return the rows with the columns that the first SQL step sees as `source`, and two more.
+
+    LETTER has the record as a dead letter, REASON says why it is one, null for a good row.
 
     The fields of a decoded STRUCT become columns. A column of the record whose name such a field has is only in the
     STRUCT `record`.
@@ -43,7 +45,7 @@ def prepare(batch: DataFrame, expectations: tuple[Expectation, ...]) -> DataFram
 
 
 def _unmet(expectation: Expectation) -> Column:
-    """Why a row does not meet the expectation; null where it does."""
+    """Return a Spark column that says why a row does not meet the expectation; null where it does."""
     text = f"the expectation {expectation.name} is not met: {expectation.condition}"
     return sql.when(~sql.coalesce(sql.expr(f"({expectation.condition})"), sql.lit(False)), sql.lit(text))
 
@@ -54,7 +56,7 @@ def good_rows(prepared: DataFrame) -> DataFrame:
 
 
 def dead_rows(prepared: DataFrame) -> DataFrame:
-    """The rows that are dead letters, with the columns LETTER and REASON."""
+    """Return the rows that are dead letters: the record (LETTER) and why it is one (REASON)."""
     return prepared.where(sql.col(REASON).isNotNull()).select(LETTER, REASON)
 
 

@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from klamm.client.committed_batches import committed_batches, data_batches
 from klamm.client.read_committed import Aborted
 from klamm.model.ids import TopicPartition
 from klamm.spark.columns import Rows, record_batch
 from klamm.spark.errors import LEADER, Origin
-from klamm.spark.transactions import committed_batches, data_batches
 from klamm.wire.records.batch import LOG_APPEND_TIME_BIT
 from klamm.wire.vectors.batches import CorruptBatch, Run, check_crc, check_order
 from klamm.wire.vectors.fields import read_headers

@@ -43,7 +43,7 @@ class Condition(NamedTuple):
     value: Any
 
     def holds(self, value: Any) -> bool:
-        """Whether a value meets the condition."""
+        """Whether a value meets the condition, for example `offset >= 5`."""
         return _COMPARISONS[self.operator](value, self.value)
 
 

@@ -1,7 +1,9 @@
 """The option logDirs: log directories answer what planning asks, without any broker."""
 
+import logging
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import TopicGone
@@ -15,6 +17,7 @@ from klamm.log.replicas.directories import (
     most_advanced,
     read_directories,
     replicas_of,
+    topic_id_of,
 )
 from klamm.log.replicas.offsets import StoredOffsets
 from klamm.log.replicas.reader import ReplicaGone
@@ -27,6 +30,8 @@ from klamm.spark.errors import BadOption
 from klamm.spark.options import ReadOptions
 from klamm.spark.ranges import OffsetRange
 from klamm.wire.messages import MetadataResponsePartition, MetadataResponseTopic
+
+_LOG: Final = logging.getLogger("klamm.spark")
 
 
 class LogDirs:
@@ -85,7 +90,8 @@ class LogDirs:
 
     def sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The bytes of the segments of these partitions."""
-        return {p: self._stored(p).size() for p in partitions if p in self._replicas}
+        found = {p: self.find(p) for p in partitions}
+        return {p: StoredOffsets(self._disk, r, None).size() for p, r in found.items() if r is not None}
 
     def locate(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
         """Each range with the replica to read, None where no directory has one any more."""
@@ -103,13 +109,13 @@ class LogDirs:
             raise TopicGone(partition.topic, f"no directory of the option logDirs has {partition} any more")
         return replica
 
-    def _stored(self, partition: TopicPartition) -> StoredOffsets:
-        """The offsets of the partition's replica."""
-        return StoredOffsets(self._disk, self._replica(partition), self.topic_ids.get(partition.topic))
-
     def _offset(self, partition: TopicPartition, time: int, read_committed: bool) -> int:
         """The offset of one partition for this time. Raises TopicGone."""
-        stored = self._stored(partition)
+        replica = self._replica(partition)
+        self._check_topic_id(replica)
+        if replica.high_watermark is None:
+            self._on_no_high_watermark(replica)
+        stored = StoredOffsets(self._disk, replica, self.topic_ids.get(partition.topic))
         try:
             if time == EARLIEST:
                 return stored.log_start()
@@ -120,6 +126,27 @@ class LogDirs:
             return NO_OFFSET if found is None else found
         except ReplicaGone as gone:
             raise TopicGone(partition.topic, str(gone)) from gone
+
+    def _check_topic_id(self, replica: StoredReplica) -> None:
+        """Raise TopicGone where the topic was created again with another id."""
+        name = replica.partition.topic
+        expected, found = self.topic_ids.get(name), topic_id_of(self._disk, replica)
+        if None not in (expected, found) and expected != found:
+            raise TopicGone(
+                name, f"topic {name} was deleted and created again: {replica.directory} has another topic id now"
+            )
+
+    def _on_no_high_watermark(self, replica: StoredReplica) -> None:
+        """Warn that nothing is read of a partition that no checkpoint has yet. Raises BadOption without checkpoints."""
+        if not self._disk.exists(replica.checkpoint):
+            raise BadOption(
+                f"option logDirs: there is no {replica.checkpoint}, so nobody knows which records are committed. "
+                "A broker writes it every few seconds and when it stops: start the broker, or copy this file, too."
+            )
+        _LOG.warning(
+            "nothing is read of %s: no file %s has its high watermark yet; a broker writes it every few seconds",
+            replica.partition, replica.checkpoint,
+        )  # fmt: skip
 
     def _topic(self, name: str, replicas: Iterable[StoredReplica]) -> MetadataResponseTopic:
         """The topic as brokers describe it, without leaders. Raises BadOption where replicas have two topic ids."""

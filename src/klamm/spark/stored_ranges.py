@@ -1,15 +1,14 @@
 """Reading one offset range from the files of a replica, as `fetch.py` reads it from brokers."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from klamm.client.read_committed import Aborted
+from klamm.client.committed_batches import aborted_in
 from klamm.log.errors import CorruptFile
 from klamm.log.replicas.directories import StoredReplica, topic_id_of
 from klamm.log.replicas.offsets import StoredOffsets
-from klamm.log.replicas.reader import Gap, ReplicaGone, ReplicaReader, StoredRun
-from klamm.log.transactions import AbortedTransaction
+from klamm.log.replicas.reader import Gap, ReplicaGone, ReplicaReader
 from klamm.runtime.disk import Disk
 from klamm.spark.errors import OTHER_REPLICA, LostRange, Origin, pass_over
 from klamm.spark.fetch import Fetched, RangeReader
@@ -66,7 +65,9 @@ class StoredRangeReader:
                 self.offset = found.end
             else:
                 start, self.offset = self.offset, found.run.next_offset
-                yield Fetched(start, found.run, _overlapping(aborted, found), Origin(found.path, found.position))
+                hidden = None if aborted is None else aborted_in(found.run, aborted)
+                yield Fetched(start, found.run, hidden, Origin(found.path, found.position))
+        self.offset = end  # compaction may have removed the last offsets
 
     def _find_moved(self) -> StoredReplica | None:
         """The same topic's replica in one of the directories now; None where there is none."""
@@ -100,11 +101,3 @@ def read_stored_first(
         )
     if reader.offset < wanted.end:
         yield from RangeReader(brokers, wanted._replace(start=reader.offset, replica=None))
-
-
-def _overlapping(aborted: Sequence[AbortedTransaction] | None, found: StoredRun) -> list[Aborted] | None:
-    """The aborted transactions that may have records in the run; None where uncommitted records are read, too."""
-    if aborted is None:
-        return None
-    first, end = int(found.run.headers["base_offset"][0]), found.run.next_offset
-    return [Aborted(a.first_offset, a.producer_id) for a in aborted if a.first_offset < end and a.last_offset >= first]

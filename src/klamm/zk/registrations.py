@@ -91,7 +91,8 @@ def decode_registration(broker: BrokerId, payload: bytes | None, czxid: int) -> 
     if len(set(names)) < len(names):
         raise MalformedZnode(path, reason=f"the registration names a listener twice: {', '.join(names)}")
     features = {n: FeatureRange(f.min_version, f.max_version) for n, f in (read.features or {}).items()}
-    return Registration(Broker(broker, tuple(endpoints), read.rack, czxid), features)
+    writes_isrs = read.version < VERSION_WITH_FEATURES  # features came with 2.7, and AlterPartition, too
+    return Registration(Broker(broker, tuple(endpoints), read.rack, czxid, writes_isrs), features)
 
 
 def _endpoints(path: str, read: _Registration) -> list[Endpoint]:

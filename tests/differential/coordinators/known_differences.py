@@ -12,6 +12,8 @@ from tests.differential.coordinators.script import STOP
 _NEW_GROUP: Final = re.compile(r"\{group_id=\w+ protocol_type= group_state=(?:Empty)? group_type=(?:classic)?\}(?:, )?")
 _NO_GROUP: Final = "{error_code=GROUP_ID_NOT_FOUND throttle_time_ms=0 topics=[]}"
 """The response to OffsetDelete."""
+_ERRORS: Final = re.compile(r"partition_index=[^{}]*error_code=(\w+)")
+_NOT_SERVED: Final = {"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
 _REFUSED_COMMIT: Final = re.compile(r"error_code=(?!NONE|UNKNOWN_TOPIC_OR_PARTITION)")
 
 
@@ -45,6 +47,11 @@ def _closed_by_a_stop(before: Sequence[str], ours: str, theirs: str) -> bool:
     return f"restart how={STOP!r}" in step and ends == {"closed", True}
 
 
+def _error_of_an_old_offset_fetch(before: Sequence[str], ours: str, theirs: str) -> bool:
+    step = next((line for line in reversed(before) if not line.startswith(" ")), "")
+    return " fetch v=1 " in step and "topics=[] error_code=NONE" in theirs and set(_ERRORS.findall(ours)) <= _NOT_SERVED
+
+
 def _pairs(lines: Sequence[str]) -> list[tuple[str, str]]:
     """Each step with each answer in it."""
     found, step = [], ""
@@ -63,6 +70,8 @@ RULES: Final[dict[str, Callable[[Sequence[str], str, str], bool]]] = {
     "klamm makes none": _group_of_a_refused_commit,
     "A broker that is stopped answers requests that wait with NOT_COORDINATOR, or closes the connection first, as it "
     "happens": _closed_by_a_stop,
+    "A broker that does not coordinate the group answers OffsetFetch 1, which has no field for an error of the group, "
+    "with no partition at all; klamm with the error of each partition": _error_of_an_old_offset_fetch,
 }
 
 

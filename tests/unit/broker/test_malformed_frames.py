@@ -20,7 +20,7 @@ def test_the_frame_fuzzer_reports_unexpected_errors(monkeypatch: pytest.MonkeyPa
 
     fuzzing = fuzz(0, 1, float("inf"), report=lambda text: None)
 
-    assert len(fuzzing.problems) == len(corpus()) == 2
+    assert len(fuzzing.problems) == 2 < len(corpus())
 
 
 def test_the_frame_fuzzer_reports_a_held_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What clients are told of the cluster, and topics made on first use."""
 
 import uuid
+from typing import Any
 
 import pytest
 from tests.unit.broker.cluster_state import ORDERS_ID, broker, cache, partition, request, update
@@ -177,9 +178,10 @@ async def test_a_large_metadata_response_encoded_in_pieces_equals_one_encoded_at
     names = [f"topic-{number}" for number in range(40)]
     states = [partition(n, n % 3 + 1) for n in range(5)]
     ids = {name: uuid.UUID(int=number + 1) for number, name in enumerate(names)}
-    known = cache(update(dict.fromkeys(names, states), ids=ids))
+    large = {"large": [partition(n, n % 5) for n in range(35)]}  # led by dead brokers, too
+    known = cache(update(dict.fromkeys(names, states) | large, ids=ids))
     every = MetadataRequest(topics=[] if version == 0 else None)
-    some = named("topic-7", "missing", *(f"topic-{number}" for number in range(10, 30)))
+    some = named("topic-7", "large", "missing", *(f"topic-{number}" for number in range(10, 30)))
     by_id = MetadataRequest(
         topics=[MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=n)) for n in (*range(1, 30), 99, 1)]
     )
@@ -193,3 +195,22 @@ async def test_a_large_metadata_response_encoded_in_pieces_equals_one_encoded_at
         for each in (expected, response):  # topics that do not exist may come first
             each.topics.sort(key=lambda topic: (topic.name or "", topic.topic_id))
         assert response == expected
+
+
+async def test_metadata_of_one_large_topic_lets_other_callbacks_run(
+    creation: Creation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    encode = MetadataResponse.encode_elements
+
+    def encode_elements(*arguments: Any) -> list[bytes]:
+        sizes.append(len(arguments[1]))
+        return encode(*arguments)
+
+    monkeypatch.setattr(MetadataResponse, "encode_elements", encode_elements)
+    known = cache(update({"large": [partition(n, 1) for n in range(3_500)]}))
+
+    response = await ask(creation, named("large"), 12, known)
+
+    assert [p.partition_index for p in response.topics[0].partitions] == list(range(3_500))
+    assert sizes == [1_000, 1_000, 1_000, 500]

@@ -16,7 +16,7 @@ from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
 from klamm.zk.errors import MalformedReply
 from klamm.zk.operations import Create, Set
-from klamm.zk.registrations import encode_registration
+from klamm.zk.registrations import VERSION_WITH_FEATURES, VERSION_WITH_LISTENERS, encode_registration
 
 
 def known(*brokers: tuple[int, int]) -> dict[BrokerId, Broker]:
@@ -46,8 +46,11 @@ def test_unchanged_broker_registrations_yield_no_broker_changes() -> None:
     assert not diff_brokers(known((1, 1)), known((1, 1)))
 
 
-async def test_a_broker_failure_reads_partition_states_first_if_leaders_write_isrs_to_zookeeper() -> None:
-    room = await Room.open(topics={"a": [(1, 2, 3)]}, settings=ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
+@pytest.mark.parametrize("old", ["controller", "brokers"])
+async def test_a_broker_failure_reads_partition_states_first_if_leaders_write_isrs_to_zookeeper(old: str) -> None:
+    settings = ControllerSettings(BrokerId(1), ibp=(2, 6, 0) if old == "controller" else (3, 9, 0))
+    version = VERSION_WITH_LISTENERS if old == "brokers" else VERSION_WITH_FEATURES
+    room = await Room.open(topics={"a": [(1, 2, 3)]}, settings=settings, registration_version=version)
     shrunk, whole = [room.stored("a-0")._replace(isr=tuple(map(BrokerId, isr))) for isr in ((1, 2), (1, 2, 3))]
     room.write_state("a-0", shrunk)
     room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))

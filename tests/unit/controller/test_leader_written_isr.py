@@ -1,6 +1,7 @@
-"""Reassignments where leaders write their ISRs themselves (before protocol 2.7)."""
+"""Reassignments where leaders write their ISRs themselves: their protocol, or also the controller's, is before 2.7."""
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from tests.support.controller_room import Room
@@ -21,21 +22,33 @@ from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import encode_isr_change
 from klamm.zk.operations import Create, Set
+from klamm.zk.registrations import VERSION_WITH_LISTENERS
 from klamm.zk.watches import WatchEvent
 
-OLD = ControllerSettings(BrokerId(1), ibp=(2, 6, 0))
+Setting = dict[str, Any]
+SETTINGS: dict[str, Setting] = {
+    "all have an old protocol": {"settings": ControllerSettings(BrokerId(1), ibp=(2, 6, 0))},
+    "only the brokers have it": {"registration_version": VERSION_WITH_LISTENERS},
+}
 
 
-async def old_room() -> Room:
-    """A controller of protocol 2.6, where leaders write their ISRs."""
-    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+@pytest.fixture(params=list(SETTINGS.values()), ids=list(SETTINGS))
+def setting(request: pytest.FixtureRequest) -> Setting:
+    """How a cluster comes to have leaders that write their ISRs."""
+    chosen: Setting = request.param
+    return chosen
+
+
+async def old_room(setting: Setting) -> Room:
+    """A cluster where leaders write their ISRs, with a reassignment whose target is in sync."""
+    room = await Room.open(topics={"a": [(1,)]}, **setting)
     await ask(room, a_0=[2])
     room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
     return room
 
 
-async def test_an_isr_change_notification_completes_a_waiting_reassignment() -> None:
-    room = await old_room()
+async def test_an_isr_change_notification_completes_a_waiting_reassignment(setting: Setting) -> None:
+    room = await old_room(setting)
     announced = encode_isr_change([parse_topic_partition("a-0")])
     room.ensemble.apply([Create(f"{znodes.ISR_CHANGES}/isr_change_", announced, sequential=True)])
 
@@ -46,9 +59,9 @@ async def test_an_isr_change_notification_completes_a_waiting_reassignment() -> 
     assert not room.ensemble.nodes[znodes.ISR_CHANGES].children
 
 
-async def test_reading_an_isr_that_a_leader_wrote_is_retried_after_a_failure() -> None:
+async def test_reading_an_isr_that_a_leader_wrote_is_retried_after_a_failure(setting: Setting) -> None:
     """The refused read set no watch: nobody would tell of the next change."""
-    room = await old_room()
+    room = await old_room(setting)
     room.ensemble.unreadable.add(znodes.state_path(parse_topic_partition("a-0")))
     change = PartitionReassignmentIsrChange(parse_topic_partition("a-0"))
 
@@ -61,8 +74,8 @@ async def test_reading_an_isr_that_a_leader_wrote_is_retried_after_a_failure() -
     assert assigned(room) == "[2] + [] - []"
 
 
-async def test_a_leaders_change_of_the_state_znode_completes_a_waiting_reassignment() -> None:
-    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+async def test_a_leaders_change_of_the_state_znode_completes_a_waiting_reassignment(setting: Setting) -> None:
+    room = await Room.open(topics={"a": [(1,)]}, **setting)
     heard: list[WatchEvent] = []
     room.client.on_watch = heard.append
     await ask(room, a_0=[2])
@@ -80,10 +93,10 @@ async def test_a_leaders_change_of_the_state_znode_completes_a_waiting_reassignm
 @pytest.mark.parametrize("target", [None, [3]])
 @pytest.mark.parametrize("writes", range(5))
 async def test_a_leader_that_writes_the_isr_to_zookeeper_cannot_add_a_replica_being_removed(
-    target: list[int] | None, writes: int
+    setting: Setting, target: list[int] | None, writes: int
 ) -> None:
     """It has been told of the state as it was before, and writes after any of the controller's writes."""
-    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+    room = await Room.open(topics={"a": [(1,)]}, **setting)
     await ask(room, a_0=[2])
     told = room.stored("a-0")
     room.crash_after(writes)
@@ -101,8 +114,10 @@ async def test_a_leader_that_writes_the_isr_to_zookeeper_cannot_add_a_replica_be
     assert set(room.stored("a-0").isr) <= set(name.partitions[0].replicas)
 
 
-async def test_a_replaced_reassignment_uses_the_isr_written_by_the_leader_before_its_notification() -> None:
-    room = await old_room()
+async def test_a_replaced_reassignment_uses_the_isr_written_by_the_leader_before_its_notification(
+    setting: Setting,
+) -> None:
+    room = await old_room(setting)
     writes: list[str] = []
     room.ensemble.before_multi = lambda ops: writes.extend(op.path for op in ops if isinstance(op, Set))
 
@@ -113,8 +128,8 @@ async def test_a_replaced_reassignment_uses_the_isr_written_by_the_leader_before
     assert room.stored("a-0").isr == (1,)
 
 
-async def test_replacing_a_reassignment_is_refused_if_the_leader_epoch_cannot_be_incremented() -> None:
-    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+async def test_replacing_a_reassignment_is_refused_if_the_leader_epoch_cannot_be_incremented(setting: Setting) -> None:
+    room = await Room.open(topics={"a": [(1,)]}, **setting)
     await ask(room, a_0=[2])
     before = assigned(room)
     room.write_state("a-0", room.stored("a-0")._replace(controller_epoch=99))
@@ -126,8 +141,8 @@ async def test_replacing_a_reassignment_is_refused_if_the_leader_epoch_cannot_be
     assert (requests, assigned(room)) == ([], before)
 
 
-async def test_state_znode_changes_of_partitions_that_are_not_being_reassigned_are_ignored() -> None:
-    room = await old_room()
+async def test_state_znode_changes_of_partitions_that_are_not_being_reassigned_are_ignored(setting: Setting) -> None:
+    room = await old_room(setting)
     await room.handle(on_state_change, PartitionReassignmentIsrChange(parse_topic_partition("a-0")))
 
     for name in ("a-0", "gone-0"):

@@ -434,6 +434,33 @@ def test_a_deleted_log_leaves_checkpoints_at_once_and_the_disk_after_a_delay(nod
     node.run(main)
 
 
+def test_removals_of_many_deleted_logs_leave_threads_for_other_work(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, most = 0, 0
+    in_thread = node.disk.in_thread
+
+    async def count_removals(call: Callable[..., Any], *arguments: Any) -> Any:
+        nonlocal running, most
+        is_removal = node.disk.remove_tree in arguments
+        running += is_removal
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= is_removal
+        return await in_thread(call, *arguments)
+
+    async def main(logs: LogManager) -> None:
+        monkeypatch.setattr(node.disk, "in_thread", count_removals)
+        for number in range(20):
+            created(logs, f"topic-{number}")
+            logs.delete(TopicPartition(f"topic-{number}", 0))
+        await node.pass_time(65)
+        assert not [p for p in node.directory.iterdir() if p.is_dir()]
+
+    node.run(main)
+    assert most == 1
+
+
 def test_a_log_deletion_interrupted_by_a_restart_is_finished_afterwards(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         created(logs).append_as_leader(batch("a"), 0)

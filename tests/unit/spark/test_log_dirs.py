@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from tests.unit.log.compaction import COMPACTED, committed
 from tests.unit.log.support import batch
+from tests.unit.spark.scripts import logged
 from tests.unit.spark.stored_logs import (
     NOW_MS,
     ORDERS,
@@ -27,7 +28,7 @@ from tests.unit.spark.stored_logs import (
     stored_options,
 )
 
-from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, offsets_text
+from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, offsets_text
 from klamm.log.log import Log
 from klamm.log.names import LOG
 from klamm.model.errors import KlammError
@@ -77,6 +78,19 @@ async def test_committed_rows_of_a_compacted_log_directory_are_those_of_the_brok
     assert as_content(read_stored(tmp_path, kafka__isolation__level="read_committed")) == committed(log)
 
 
+async def test_every_range_of_a_compacted_log_ends(tmp_path: Path) -> None:
+    async with log_manager(tmp_path) as logs:
+        log = new_log(logs, configs=COMPACTED)
+        fill(log)
+        assert await clean(logs)
+    every = offsets_stored(tmp_path)
+    assert len(every) < log.end_offset / 2
+
+    for end in range(1, log.end_offset + 1):
+        found = offsets_stored(tmp_path, endingOffsets=f'{{"orders": {{"0": {end}}}}}')
+        assert found == [offset for offset in every if offset < end]
+
+
 async def test_aborted_records_are_read_by_default_as_from_brokers(tmp_path: Path) -> None:
     log = await make_log(tmp_path)
 
@@ -102,11 +116,16 @@ class TestBounds:
 
         assert offsets_stored(tmp_path)[0] == 30
 
-    async def test_a_partition_without_a_checkpointed_high_watermark_has_no_rows(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("content", [offsets_text({}), b""], ids=["no entry", "as Apache Kafka starts"])
+    async def test_a_partition_without_a_checkpointed_high_watermark_has_no_rows(
+        self, tmp_path: Path, content: bytes
+    ) -> None:
         await make_log(tmp_path)
-        (tmp_path / HIGH_WATERMARKS).write_bytes(offsets_text({}))
+        for name in (HIGH_WATERMARKS, LOG_STARTS, CLEANED_OFFSETS):
+            (tmp_path / name).write_bytes(content)
 
-        assert offsets_stored(tmp_path) == NO_ROW
+        with logged("nothing is read of orders-0: no file .* has its high watermark yet"):
+            assert offsets_stored(tmp_path) == NO_ROW
 
     async def test_read_committed_ends_at_the_last_stable_offset(self, tmp_path: Path) -> None:
         async with log_manager(tmp_path) as logs:

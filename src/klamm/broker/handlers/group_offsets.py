@@ -36,6 +36,7 @@ from klamm.wire.messages import (
     OffsetFetchResponseTopics,
 )
 from klamm.zk.errors import ZkError
+from klamm.zk.hosts import WrongPath
 from klamm.zk.znodes import MalformedZnode
 
 OFFSET_COMMIT: Final = Offered(ApiKey.OFFSET_COMMIT, 0, 9)
@@ -136,7 +137,7 @@ class GroupOffsetsApis:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         try:
             await self._zookeeper().write_consumer_offset(group_id, partition, asked.committed_offset)
-        except ZkError:
+        except (ZkError, WrongPath):  # the group id may contain what no znode name may
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE
 
@@ -187,7 +188,7 @@ class GroupOffsetsApis:
             if self._cache.contains(partition):
                 try:
                     found = await self._zookeeper().read_consumer_offset(group_id, partition)
-                except (ZkError, MalformedZnode):
+                except (ZkError, MalformedZnode, WrongPath):
                     error = ErrorCode.UNKNOWN_SERVER_ERROR
             fetched[partition] = FetchedOffset(error=error) if found is None else FetchedOffset(Offset(found))
         return fetched

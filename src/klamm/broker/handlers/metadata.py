@@ -1,6 +1,6 @@
 """Metadata: brokers, topics, leaders; auto-creates topics. Source: KafkaApis.handleTopicMetadataRequest."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from klamm.wire.messages import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from klamm.wire.source import EncodedElements
 
 METADATA: Final = Offered(ApiKey.METADATA, 0, 12)
 ALL_CLUSTER_OPERATIONS: Final = sum(1 << o for o in (5, 7, 8, 9, 10, 11, 12))
@@ -98,7 +99,7 @@ class Metadata:
         for group in self._groups(wanted):
             await slices.checkpoint()
             part = replace(message, topics=group, allow_auto_topic_creation=may_create)
-            groups.append((await self._describe(request, part)).topics)
+            groups.append((await self._describe(request, part, slices)).topics)
         if wants_all:  # a topic that was deleted meanwhile is not among all topics
             groups = [[topic for topic in group if topic.error_code not in _MISSING] for group in groups]
         response = self._response(request, message, [])
@@ -117,14 +118,19 @@ class Metadata:
         if group:
             yield group
 
-    async def _describe(self, request: Request, message: MetadataRequest) -> MetadataResponse:
-        """Return the whole response, made without yielding to the event loop."""
+    async def _describe(
+        self, request: Request, message: MetadataRequest, slices: Slices | None = None
+    ) -> MetadataResponse:
+        """Return the whole response, made without yielding to the event loop.
+
+        With `slices` it yields within large topics, whose partitions are then encoded.
+        """
         if message.topics and request.version < _FIRST_WITH_TOPIC_IDS and any(_is_by_id(t) for t in message.topics):
             topics = [_topic_error(t.name or "", ErrorCode.INVALID_REQUEST) for t in message.topics]
         elif _requests_all_topics(request, message):
-            topics = [self._describe_topic(request, name) for name in self._cache.topics()]
+            topics = [await self._describe_topic(request, name, slices) for name in self._cache.topics()]
         else:
-            topics = await self._describe_requested(request, message)
+            topics = await self._describe_requested(request, message, slices)
         if message.include_topic_authorized_operations:
             for topic in topics:
                 topic.topic_authorized_operations = _ALL_TOPIC_OPERATIONS
@@ -149,7 +155,9 @@ class Metadata:
             cluster_authorized_operations=operations,
         )
 
-    async def _describe_requested(self, request: Request, message: MetadataRequest) -> list[MetadataResponseTopic]:
+    async def _describe_requested(
+        self, request: Request, message: MetadataRequest, slices: Slices | None
+    ) -> list[MetadataResponseTopic]:
         """The topics that the request names or has ids of; missing ones with an error, or auto-created."""
         asked = message.topics or []
         ids = dict.fromkeys(t.topic_id for t in asked if t.topic_id != ZERO_ID)
@@ -164,7 +172,7 @@ class Metadata:
         may_create = message.allow_auto_topic_creation and self._auto_create
         for name in names:
             if self._cache.has_topic(name):
-                found.append(self._describe_topic(request, name))
+                found.append(await self._describe_topic(request, name, slices))
             else:
                 found.append(_topic_error(name, await self._missing_topic_error(name, may_create)))
         return found
@@ -175,15 +183,30 @@ class Metadata:
             return await self._creation.create_on_first_use(name)
         return ErrorCode.INVALID_TOPIC_EXCEPTION if name_error(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _describe_topic(self, request: Request, name: str) -> MetadataResponseTopic:
-        """The response entry of a topic that exists."""
+    async def _describe_topic(self, request: Request, name: str, slices: Slices | None) -> MetadataResponseTopic:
+        """The response entry of a topic that exists; with `slices`, the partitions of a large one are encoded."""
         states = self._cache.partitions(name)
+        partitions: list[MetadataResponsePartition]
+        if slices is not None and len(states) > PARTITIONS_OF_A_PIECE:
+            partitions = await self._encode_partitions(request, states, slices)
+        else:
+            partitions = [self._describe_partition(request, number, state) for number, state in states.items()]
         return MetadataResponseTopic(
             name=name,
             topic_id=self._cache.topic_id(name),
             is_internal=name in INTERNAL_TOPICS,
-            partitions=[self._describe_partition(request, number, state) for number, state in states.items()],
+            partitions=partitions,
         )
+
+    async def _encode_partitions(
+        self, request: Request, states: Mapping[int, PartitionState], slices: Slices
+    ) -> EncodedElements:
+        """The encoded response entries of a topic's partitions, made in several time slices."""
+        encoded = EncodedElements()
+        async for piece in slices.over(list(states.items()), PARTITIONS_OF_A_PIECE):
+            described = [self._describe_partition(request, number, state) for number, state in piece]
+            encoded += MetadataResponse.encode_elements(MetadataResponsePartition, described, request.version)
+        return encoded
 
     def _describe_partition(self, request: Request, number: int, state: PartitionState) -> MetadataResponsePartition:
         """The response entry of one partition; an error where its leader has no endpoint on the client's listener."""

@@ -168,7 +168,8 @@ class Admin:
                     f"No controller was found within {self._timeout_s:g} s. See klamm audit --zookeeper."
                 ) from None
             raise CannotAsk(
-                f"{error.cause}; not complete within {self._timeout_s:g} s. Raise --timeout to wait longer."
+                f"The command was not complete within {self._timeout_s:g} s: {error.cause}. Raise --timeout to wait "
+                "longer."
             ) from None
 
     async def ask_coordinator(

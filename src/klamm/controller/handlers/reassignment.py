@@ -123,7 +123,7 @@ def _being_reassigned(partitions: Iterable[Partition]) -> Iterable[Partition]:
 
 async def _read_chunk(term: TermContext, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
     """Read the states of these partitions; where leaders write their ISR themselves, also watch the znodes."""
-    if term.settings.controller_owns_partition_state:
+    if term.owns_partition_state:
         read, _ = await term.known_states(partitions)
     else:
         read = await term.store.read_states(partitions, watch=True)
@@ -169,7 +169,7 @@ async def _fence_leaders(term: TermContext, dropped: Mapping[BrokerId, list[Part
     version of the state znode its writes fail. Returns the partitions whose leader is fenced; does nothing where only
     the controller writes states.
     """
-    if term.settings.controller_owns_partition_state:
+    if term.owns_partition_state:
         return {}
     led = {p: None for partitions in dropped.values() for p in partitions if p.leadership is not None}
     return dict.fromkeys(await _raise_epochs(term, await _read_all(term, led)))
@@ -184,7 +184,7 @@ def _why_not_droppable(
         for p in partitions:
             if p.leadership is not None and broker in p.leadership.isr:
                 reasons[p] = f"replica {broker} could not be taken out of the ISR"
-            elif p.leadership is not None and p not in touched and not term.settings.controller_owns_partition_state:
+            elif p.leadership is not None and p not in touched and not term.owns_partition_state:
                 reasons[p] = f"the leader could not be kept from taking replica {broker} into the ISR"
     return reasons
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, read_offsets
+from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, parse_offsets
 from klamm.log.errors import BadLogDirectory
 from klamm.log.meta_properties import META_PROPERTIES, read_meta
 from klamm.log.names import PARTITION_METADATA, DirectoryKind, parse_directory
@@ -24,6 +24,11 @@ class StoredReplica(NamedTuple):
     broker_id: int | None
     high_watermark: int | None
     checkpointed_log_start: int
+
+    @property
+    def checkpoint(self) -> str:
+        """The file with the high watermarks of its log directory."""
+        return f"{self.log_dir}/{HIGH_WATERMARKS}"
 
     @property
     def directory(self) -> str:
@@ -53,13 +58,8 @@ def read_directory(disk: Disk, path: str) -> StoredDirectory:
     meta = read_meta(disk, path)
     if meta is None:
         raise BadLogDirectory(f"{path} is not a log directory: it has no {META_PROPERTIES}. {_remedy(disk, path)}")
-    if partitions and HIGH_WATERMARKS not in names:
-        raise BadLogDirectory(
-            f"{path} has no {HIGH_WATERMARKS}, so nobody knows which records are committed. A broker writes it every "
-            "few seconds and when it stops: start the broker, or copy the file, too."
-        )
-    high_watermarks = read_offsets(disk, f"{path}/{HIGH_WATERMARKS}")
-    log_starts = read_offsets(disk, f"{path}/{LOG_STARTS}")
+    high_watermarks = _checkpointed(disk, f"{path}/{HIGH_WATERMARKS}")
+    log_starts = _checkpointed(disk, f"{path}/{LOG_STARTS}")
     replicas = {
         p: StoredReplica(p, path, meta.broker_id, high_watermarks.get(p), log_starts.get(p, 0)) for p in partitions
     }
@@ -121,7 +121,19 @@ def common_topic_id(disk: Disk, replicas: Iterable[StoredReplica]) -> UUID | Non
 
 def was_cleaned(disk: Disk, log_dir: str, partition: TopicPartition) -> bool:
     """Whether compaction has ever finished on this replica, so that offsets may be missing. Raises OSError."""
-    return partition in read_offsets(disk, f"{log_dir}/{CLEANED_OFFSETS}")
+    return partition in _checkpointed(disk, f"{log_dir}/{CLEANED_OFFSETS}")
+
+
+def _checkpointed(disk: Disk, path: str) -> Mapping[TopicPartition, int]:
+    """The offsets in a checkpoint file; none where there is no file, or an empty one. Raises CorruptFile, OSError.
+
+    Apache Kafka's brokers create the files when they start, and write them later.
+    """
+    try:
+        content = disk.read(path)
+    except FileNotFoundError:
+        return {}
+    return parse_offsets(content, path) if content else {}
 
 
 def _live_partition(name: str) -> TopicPartition | None:

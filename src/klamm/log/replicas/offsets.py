@@ -73,7 +73,7 @@ class StoredOffsets:
     # ---- files
 
     def _retried(self, look: Callable[[], T]) -> T:
-        """Return what `look` finds, with the files listed anew where one vanishes meanwhile."""
+        """Call `look` and return its result; where a file vanishes meanwhile, list the files and call it again."""
         for _ in range(_MAX_TRIES):
             try:
                 return look()

@@ -138,9 +138,13 @@ class ReplicaReader:
             if not run.positions:  # the next batch is behind the end
                 self.offset = self._end
                 return
-            self._check_offsets(segment, run, position, is_first=position == begin)
-            yield StoredRun(run, segment.log_path, position)
-            self.offset = run.next_offset
+            wrong = self._wrong_offset(segment, run, is_first=position == begin)
+            intact = run if wrong is None else run.first(wrong[0])
+            if intact.positions:
+                yield StoredRun(intact, segment.log_path, position)
+                self.offset = intact.next_offset
+            if wrong is not None:
+                raise CorruptBatch(self._damage(segment, position + run.positions[wrong[0]], wrong[1]))
             position += sum(run.sizes)
             read_bytes = min(2 * read_bytes, MAX_READ_BYTES)
 
@@ -157,26 +161,28 @@ class ReplicaReader:
         return position
 
     def _damage(self, segment: Segment, position: int, problem: str) -> str:
-        """The text about a batch that cannot be read."""
+        """Return the error text for a batch that cannot be read: file, byte, and what is wrong."""
         return f"{self._replica.partition}, offset {self.offset}: {segment.log_path}, byte {position}: {problem}"
 
-    def _check_offsets(self, segment: Segment, run: Run, position: int, *, is_first: bool) -> None:
-        """Raise CorruptBatch where offsets, which no checksum covers, fall or leave gaps without compaction.
+    def _wrong_offset(self, segment: Segment, run: Run, *, is_first: bool) -> tuple[int, str] | None:
+        """The first batch whose offset, which no checksum covers, falls or leaves a gap without compaction.
 
-        The first run may begin with a batch that has the current offset, all others after the run before.
+        Returns its number and what is wrong. The first run may begin with a batch that has the current offset, all
+        others after the run before.
         """
         first = run.headers["base_offset"].astype(np.int64)
         least = max(min(int(first[0]), self.offset), segment.base_offset) if is_first else self.offset
         follows = np.concatenate(([least], run.last_offsets[:-1] + 1))
-        wrong = (first < follows) | (run.headers["last_offset_delta"] < 0)
-        problem = "its offset is not after the batch before"
-        if not wrong.any() and (first > follows).any() and not self._may_have_gaps():
-            wrong = first > follows
-            problem = "its offset does not follow the batch before, although the log was never compacted"
-        if wrong.any():
-            i = int(np.argmax(wrong))
-            text = f"the batch with base offset {first[i]} is damaged: {problem}, which ends at {follows[i] - 1}"
-            raise CorruptBatch(self._damage(segment, position + run.positions[i], text))
+        falls = (first < follows) | (run.headers["last_offset_delta"] < 0)
+        jumps = first > follows
+        if jumps.any() and self._may_have_gaps():
+            jumps[:] = False
+        if not (falls | jumps).any():
+            return None
+        i = int(np.argmax(falls | jumps))
+        problem = "is not after the batch before" if falls[i] else "does not follow the batch before"
+        never = "" if falls[i] else ", although the log was never compacted"
+        return i, f"the base offset {first[i]} of a batch {problem}, which ends at {follows[i] - 1}{never}"
 
     # ---- gaps
 

@@ -18,7 +18,7 @@ class SegmentFile(NamedTuple):
 
 
 class SegmentFiles(NamedTuple):
-    """The segments in order of their offsets, and whether files of a deletion or compaction under way are there."""
+    """The segments in order of their offsets, and whether compaction or a truncation replaces some of them now."""
 
     segments: tuple[SegmentFile, ...]
     is_changing: bool
@@ -47,7 +47,10 @@ def list_segment_files(disk: Disk, directory: str) -> SegmentFiles:
         bases = (offset_of(name) for name in names if name.endswith(LOG + suffix))
         found |= {base: suffix for base in bases if base is not None}
     segments = tuple(SegmentFile(*item) for item in sorted(found.items()))
-    return SegmentFiles(segments, any(name.endswith((CLEANED, SWAP, DELETED)) for name in names))
+    first = segments[0].base_offset if segments else 0
+    # what retention deleted lies before the first segment
+    replaced = any(name.endswith(DELETED) and (offset_of(name) or 0) >= first for name in names)
+    return SegmentFiles(segments, replaced or any(name.endswith((CLEANED, SWAP)) for name in names))
 
 
 def open_segment(files: OpenFiles, directory: str, file: SegmentFile) -> Segment:

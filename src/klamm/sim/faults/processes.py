@@ -41,7 +41,7 @@ def kill_with_guard(cluster: ScheduledCluster, draw: Draw) -> None:
     cluster.log(f"node {number} is killed, its guard closes its session after {guard_s} s, back after {back_s} s")
 
     def close_session() -> None:
-        """Write the record and end the session, as the guard's process does; it gives up without a quorum."""
+        """Record how the process ended and end its session, as a crash guard does, if ZooKeeper has a quorum."""
         if not session or not cluster.ensemble.has_quorum:
             return
         path = process_end_path(BrokerId(number))

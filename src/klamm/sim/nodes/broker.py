@@ -76,6 +76,7 @@ from klamm.wire.messages import (
 from klamm.zk.configs import DEFAULT_ENTITY
 from klamm.zk.errors import SessionExpired
 from klamm.zk.registrar import BrokerRegistrar
+from klamm.zk.registrations import VERSION_WITH_FEATURES, VERSION_WITH_LISTENERS
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 
@@ -115,6 +116,7 @@ class StubBroker:
         self._on_event = node_context.on_event
         self._fetches = node_context.fetches
         self.config = node_config(number, node_settings)
+        self.supports_features = node_settings.supports_features
         self.sessions = ZooKeeperSessions(world, self.config, CrashGuard(world, self.config))
         self.sessions.add_listener(self)
         self.cache = MetadataCache(self.config.inter_broker_listener)
@@ -138,7 +140,8 @@ class StubBroker:
         self._channel = ControllerChannel(world, self.cache, self.number, _CONTROLLER_TIMEOUT_S, _CONTROLLER_TIMEOUT_S)
         self._server = Server(world.network, server_limits(self.config))
         settings = controller_settings_of(self.config, self.number, node_settings)
-        self._registrar = BrokerRegistrar(self._broker, features=settings.supported_features)
+        version = VERSION_WITH_FEATURES if settings.versions_features else VERSION_WITH_LISTENERS
+        self._registrar = BrokerRegistrar(self._broker, version=version, features=settings.supported_features)
         self._uses_topic_ids = settings.uses_topic_ids
         writes_isrs = not settings.controller_owns_partition_state
         self._isr_znodes = IsrZnodes(lambda: self.sessions.store, number) if writes_isrs else None

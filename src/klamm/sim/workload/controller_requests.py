@@ -183,12 +183,7 @@ def _invalid_alter_partition(broker: StubBroker, p: TopicPartition, oddity: str)
     """An AlterPartition with this defect; None if it cannot be made for this controller."""
     term = broker.controller.term
     partition = term.context.partition(p.topic, p.partition) if term is not None else None
-    if (
-        term is None
-        or partition is None
-        or partition.leadership is None
-        or not term.settings.controller_owns_partition_state
-    ):
+    if term is None or partition is None or partition.leadership is None or not term.owns_partition_state:
         return None
     now, topic_id = partition.leadership, term.context.topics[p.topic].id
     others = sorted(b for b in term.context.registered if b != now.leader)

@@ -7,15 +7,20 @@ from klamm.runtime.randomness import Rng
 from klamm.sim.actions import ClusterUnderTest, Draw, call_after, restart
 from klamm.sim.nodes.broker import Node
 
-PROTOCOLS: Final = ("2.6-IV0", "2.8-IV1", "3.9-IV0")
-"""Leaders of the first write their ISRs to ZooKeeper; the second has AlterPartition and topic ids."""
+_OLDEST: Final = "2.6-IV0"
+"""Leaders write their ISRs to ZooKeeper, and registrations have no features."""
+PROTOCOLS: Final = (_OLDEST, "2.8-IV1", "3.9-IV0")
+"""The second has AlterPartition and topic ids."""
 _SHUTDOWN_LIMIT_S: Final = 4.0
 _MAX_DOWNTIME_S: Final = 2.0
 
 
 async def roll_protocol(cluster: ClusterUnderTest, draw: Draw) -> None:
     """Nodes restart one by one with another inter.broker.protocol.version; often some nodes keep theirs."""
-    protocol = draw("protocol", lambda rng: rng.choice(PROTOCOLS))
+    has_features = any(node.broker.supports_features for node in cluster.nodes.values())
+    if has_features and _OLDEST in cluster.protocols.values():
+        return  # as in Kafka, controllers with a newer protocol ignore brokers that lack a finalized feature
+    protocol = draw("protocol", lambda rng: rng.choice(PROTOCOLS[1:] if has_features else PROTOCOLS))
     numbers = draw("nodes", lambda rng: _draw_nodes(cluster, rng))
     in_order = draw("in_order", lambda rng: rng.random() < 0.7)
     back_s = draw("back_s", lambda rng: _MAX_DOWNTIME_S * rng.random())

@@ -49,7 +49,7 @@ def walk(pieces: Iterable[bytes], count: int) -> Iterator[RecordSummary]:
     except IndexError as error:
         raise MalformedRecord(index, reason_of(error)) from error
     if not window.is_at_end():
-        raise MalformedRecord(count, f"the batch contains it, but its header announces only {count} records")
+        raise MalformedRecord(count, f"the batch has this record, but its header announces only {count} records")
 
 
 def renumber_offset_deltas(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:

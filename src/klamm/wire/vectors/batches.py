@@ -65,6 +65,10 @@ class Run(NamedTuple):
     sizes: Sequence[int]
     headers: Headers
 
+    def first(self, count: int) -> "Run":
+        """The first `count` batches."""
+        return Run(self.buffer, self.positions[:count], self.sizes[:count], self.headers[:count])
+
     @property
     def next_offset(self) -> int:
         """The offset after the last batch, including gaps left by compaction."""

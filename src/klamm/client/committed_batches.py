@@ -1,8 +1,8 @@
 """Which batches a `read_committed` reader skips. Source: CompletedFetch.java (clients)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,26 @@ import numpy.typing as npt
 from klamm.client.read_committed import Aborted, AbortedTransactions
 from klamm.wire.records.batch import CONTROL_BIT, HEADER_BYTES
 from klamm.wire.vectors.batches import Run
+
+
+class AbortedRange(Protocol):
+    """An aborted transaction with the offset of its marker, as the transaction index of a log has it."""
+
+    @property
+    def producer_id(self) -> int:
+        """The producer of the transaction."""
+        ...
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of its first record."""
+        ...
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of its end marker."""
+        ...
+
 
 ABORT: Final = 0  # type of a control record; a commit is 1
 
@@ -33,6 +53,14 @@ def committed_batches(run: Run, aborted: Collection[Aborted]) -> npt.NDArray[np.
         )
         kept[i] &= not is_hidden
     return kept
+
+
+def aborted_in(run: Run, transactions: Iterable[AbortedRange]) -> list[Aborted]:
+    """Those of the aborted transactions that may have records in the run, as Fetch returns them."""
+    first, end = int(run.headers["base_offset"][0]), run.next_offset
+    return [
+        Aborted(t.first_offset, t.producer_id) for t in transactions if t.first_offset < end and t.last_offset >= first
+    ]
 
 
 def _is_abort(run: Run, i: int) -> bool:

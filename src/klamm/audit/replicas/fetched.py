@@ -1,0 +1,131 @@
+"""A replica as its broker returns it: Fetch of a consumer, which followers answer too since Kafka 2.4 (KIP-392)."""
+
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from klamm.audit.replicas.replica_log import Bounds, BrokenReplica, Piece, RangeMoved, ReplicaUnavailable
+from klamm.client.backoff import Backoff
+from klamm.client.blocking import BlockingClient
+from klamm.client.errors import (
+    ConnectionLost,
+    RequestRefused,
+    RetriableError,
+    Unreachable,
+    UnsupportedVersion,
+    code_name,
+    retriable_or_raise,
+)
+from klamm.client.offsets import EARLIEST, list_offsets
+from klamm.client.read_committed import Aborted
+from klamm.client.records import FetchLimits, fetch_request, partition_data_of
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.wire.messages import FetchResponsePartitionData
+from klamm.wire.vectors.batches import CorruptBatch, read_run
+
+FETCH_BYTES: Final = 8 << 20
+_WAIT_MS: Final = 500
+_FIRST_FROM_FOLLOWERS: Final = 11
+
+
+class FetchedReplicaLog:
+    def __init__(
+        self,
+        client: BlockingClient,
+        broker: tuple[BrokerId, Address],
+        partition: TopicPartition,
+        topic_id: UUID | None,
+        timeout_s: float,
+        *,
+        is_compacted: bool,
+    ) -> None:
+        self._is_compacted = is_compacted
+        self._client = client
+        self._broker_id, self._address = broker
+        self._partition = partition
+        self._topic_id = topic_id
+        self._timeout_s = timeout_s
+
+    @property
+    def name(self) -> str:
+        """The broker."""
+        return f"broker {self._broker_id}"
+
+    def is_compacted(self) -> bool:
+        """Whether the topic's cleanup.policy has compact."""
+        return self._is_compacted
+
+    def bounds(self) -> Bounds:
+        """Look at the replica now; its log start is that of the leader. Raises ReplicaUnavailable, RangeMoved."""
+        try:
+            earliest = list_offsets(self._client.cluster, {self._partition: EARLIEST}, self._backoff())
+            start = self._client.run(earliest)[self._partition]
+            answer = self._fetch(start, 1, committed=False)
+        except (Unreachable, RequestRefused) as error:
+            raise ReplicaUnavailable(str(error)) from error
+        except BrokenReplica:
+            return Bounds(start, start, start)
+        return Bounds(max(start, answer.log_start_offset), answer.high_watermark, answer.last_stable_offset)
+
+    def read(self, start: int, end: int, *, committed: bool) -> Iterator[Piece]:
+        """The batches from the one with `start` on, before `end`.
+
+        Raises BrokenReplica, ReplicaUnavailable, RangeMoved.
+        """
+        offset = start
+        while offset < end:
+            answer = self._fetch(offset, FETCH_BYTES, committed=committed)
+            try:
+                run = read_run(answer.records or b"", end)
+            except CorruptBatch as error:
+                raise BrokenReplica(offset, f"a batch at or after offset {offset} cannot be read: {error}") from error
+            if not run.positions:
+                if answer.records:
+                    return  # the next batch is behind the end
+                raise BrokenReplica(
+                    offset,
+                    f"there are no records from offset {offset} on, though the high watermark was at least {end} and "
+                    f"is {answer.high_watermark} now",
+                )
+            offset = run.next_offset
+            aborted = [Aborted(a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()]
+            yield Piece(run, aborted if committed else None)
+
+    def _fetch(self, offset: int, max_bytes: int, *, committed: bool) -> FetchResponsePartitionData:
+        """Fetch from this replica's broker. Raises BrokenReplica, ReplicaUnavailable, RangeMoved."""
+        limits = FetchLimits(max_bytes, _WAIT_MS, read_committed=committed)
+        request = fetch_request(self._partition, self._topic_id, offset, limits)
+        request = request._replace(oldest=_FIRST_FROM_FOLLOWERS)
+        backoff = self._backoff()
+        while True:
+            try:
+                response = self._client.at(self._address).ask(request)
+                answer = partition_data_of(response, self._partition, self._topic_id)
+                if not answer.error_code:
+                    return answer
+                self._raise_final(answer.error_code, offset)
+                cause: Exception = RetriableError(retriable_or_raise(self._partition, answer.error_code))
+            except ConnectionLost as error:
+                self._client.drop(self._address)
+                cause = error
+            except RetriableError as error:
+                cause = error
+            except (RequestRefused, UnsupportedVersion) as error:
+                raise ReplicaUnavailable(f"broker {self._broker_id}: {error}") from error
+            try:
+                self._client.world.sleep(backoff.next_wait_s(f"fetching from broker {self._broker_id}", cause))
+            except Unreachable as error:
+                raise ReplicaUnavailable(str(error)) from error
+
+    def _raise_final(self, code: int, offset: int) -> None:
+        """Raise for codes that say something about the log: CORRUPT_MESSAGE and OFFSET_OUT_OF_RANGE."""
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            raise BrokenReplica(offset, f"the broker answers {code_name(code)} to a fetch from offset {offset}")
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise RangeMoved(f"{self._partition}: offset {offset} is out of range on broker {self._broker_id}")
+
+    def _backoff(self) -> Backoff:
+        """Return a backoff whose retries end after the timeout."""
+        return Backoff(self._client.world.now_s, self._timeout_s)
