@@ -69,6 +69,7 @@ def _deltas() -> Column:
     """What one step adds to the counts of up to four brokers, as an array of structs."""
 
     def counted(broker: str, led: int, preferred: int, elsewhere: Column | int) -> Column:
+        """What the step adds to the counts of the broker in this column."""
         return sql.struct(
             sql.col(broker).alias("broker"),
             sql.lit(led).alias("led"),

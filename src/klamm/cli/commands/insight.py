@@ -61,6 +61,7 @@ def _command(name: str) -> Callable[..., None]:
         as_json: AsJson = False,
         parquet: Parquet = None,
     ) -> None:
+        """Print the table, or write it. Raises UsageError, CannotExplain."""
         now_ms = RealClock().now_ms()
         since_ms, until_ms = _time("--since", since, now_ms), _time("--until", until, now_ms)
         summed_over = f"{parse_duration('--interval', interval)} milliseconds"
