@@ -2,14 +2,15 @@
 
     python -m benchmarks.controller [--partitions 10000 100000 200000] [--alone] [--json FILE]
     python -m benchmarks.controller --curves [--picture FILE.svg] [--json FILE]  # against what changed, what exists
+    python -m benchmarks.controller --crash [--partitions ...]  # the controller's broker dies, which led one sixth
     python -m benchmarks.controller --inside [--profile failover] [--holds 5]
 
 One real ZooKeeper for each measurement, six silent brokers in a process of their own that answer every control request
 at once, three replicas, 100 partitions a topic, states written beforehand; the node under test is a process that holds
 no partition. Times are taken outside: from the cause (the znode that won the election, the end of a session, the last
-registration, a request) to the last request that a silent broker received, and to the LeaderAndIsr that tells the first
-and half of the new leaders. Beside them, the processor time the node used. `--inside` runs klamm in this process
-instead: it can be profiled, and shows how long its loop was held, and (`--holds`) where.
+registration, a request) to the last request that a silent broker received, and to the LeaderAndIsr that tells the
+first, half and all of the new leaders. Beside them, the processor time the node used. `--inside` runs klamm in this
+process instead: it can be profiled, and shows how long its loop was held, and (`--holds`) where.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,7 +29,7 @@ from tests.support import apache_kafka
 
 from benchmarks.control_plane import subject
 from benchmarks.control_plane.holds import Holds
-from benchmarks.control_plane.silent import SilentBrokers
+from benchmarks.control_plane.silent import Key, SilentBrokers
 from benchmarks.control_plane.stage import Measured, Stage
 from benchmarks.control_plane.subject import Inside, Subject
 from benchmarks.control_plane.tree import BROKERS, HEAVY, Placement, led_by_heavy, spread, topics, write_cluster
@@ -37,11 +38,13 @@ from klamm.runtime.ports import free_port
 from klamm.zk.store import Store
 
 MakeSubject = Callable[[str, str], Subject]
+Steps = Callable[[Stage, int, Placement], Awaitable[None]]
 Runner = Callable[[Coroutine[Any, Any, "Run"]], "Run"]
 
 LARGEST_BESIDE_KAFKA: Final = 200_000
 REASSIGNED: Final = 10_000
 CREATED: Final = 1_000
+CRASH: Final = "the controller dies, which led one sixth"
 FAILOVER, WARM, DEAD, BACK, ALL_DEAD, ALL_BACK = (
     "failover", "failover of a standby", "a broker dies", "it returns", "all six die", "all six return",
 )  # fmt: skip
@@ -51,6 +54,7 @@ SHUTDOWN, REASSIGN, CREATE, DELETE = (
 BUDGETS_S: Final = {
     (FAILOVER, 10_000): 0.3, (FAILOVER, 100_000): 2, (FAILOVER, 200_000): 4, (FAILOVER, 1_000_000): 30,
     (WARM, 10_000): 0.1, (WARM, 100_000): 0.5, (WARM, 200_000): 1, (WARM, 1_000_000): 5,
+    (CRASH, 200_000): 2.5,
     (DEAD, 10_000): 0.2, (DEAD, 100_000): 1.2, (DEAD, 200_000): 2.5,
     (ALL_BACK, 10_000): 0.5, (ALL_BACK, 100_000): 4, (ALL_BACK, 200_000): 8,
     (SHUTDOWN, 60_000): 1, (CREATE, 10_000): 5, (CREATE, 100_000): 5,
@@ -68,7 +72,7 @@ class Run(NamedTuple):
     memory_mib: float
 
 
-async def _measure(make: MakeSubject, count: int, place: Placement, directory: str, whole: bool) -> Run:
+async def _measure(make: MakeSubject, count: int, place: Placement, directory: str, steps: Steps) -> Run:
     """Start a controller and measure its steps."""
     heap_mb = 768 + count // 100  # some 10 KiB a partition while everything is read and written at once
     options = ServerOptions(min_session_ms=4_000, heap_mb=heap_mb, sync_to_disk=False)
@@ -84,7 +88,7 @@ async def _measure(make: MakeSubject, count: int, place: Placement, directory: s
                 await stage.register(number)
             await write_cluster(stage.client, count, place)  # older states would tell that all brokers restarted
             await stage.start_subject_as_standby()
-            await _run_steps(stage, count, place, whole)
+            await steps(stage, count, place)
             memory = tested.most_memory_mib()
             await stage.close()
             await tested.stop()
@@ -93,22 +97,31 @@ async def _measure(make: MakeSubject, count: int, place: Placement, directory: s
     return Run({m.step: m for m in stage.measured}, memory)
 
 
-async def _run_steps(stage: Stage, count: int, place: Placement, whole: bool) -> None:
-    """Run all steps against the controller."""
+async def _crash_steps(stage: Stage, count: int, place: Placement) -> None:
+    """Kill a controller that leads a sixth of all partitions, beside the node under test, which stands by."""
+    await stage.measure(FAILOVER, stage.become_controller)
+    await stage.become_standby(HEAVY)
+    await stage.measure(CRASH, partial(stage.unregister, [HEAVY]), _led_by_heavy(count, place))
+
+
+async def _scaling_steps(stage: Stage, count: int, place: Placement) -> None:
+    """Failovers, and a broker that dies and returns."""
+    await stage.measure(FAILOVER, stage.become_controller)
+    if await stage.become_standby():
+        await stage.measure(WARM, stage.become_controller)
+    await stage.measure(DEAD, partial(stage.unregister, [HEAVY]), _led_by_heavy(count, place))
+    await stage.measure(BACK, partial(stage.register, HEAVY))
+
+
+async def _all_steps(stage: Stage, count: int, place: Placement) -> None:
+    """All steps."""
 
     async def all_return() -> float:
         for number in BROKERS:
             await stage.register(number)
         return time.time()
 
-    await stage.measure(FAILOVER, stage.become_controller)
-    if await stage.become_standby():
-        await stage.measure(WARM, stage.become_controller)
-    leaderless = frozenset((t, n) for t, numbers in topics(count, place) for n, r in numbers.items() if r[0] == HEAVY)
-    await stage.measure(DEAD, partial(stage.unregister, [HEAVY]), leaderless)
-    await stage.measure(BACK, partial(stage.register, HEAVY))
-    if not whole:
-        return
+    await _scaling_steps(stage, count, place)
     await stage.timed(SHUTDOWN, partial(stage.controlled_shutdown, LEAVING))
     await stage.bounce(LEAVING)
     await stage.timed(ALL_DEAD, partial(stage.unregister_and_wait, BROKERS))
@@ -119,6 +132,11 @@ async def _run_steps(stage: Stage, count: int, place: Placement, whole: bool) ->
     await stage.timed(DELETE, partial(stage.delete_topics, names))
 
 
+def _led_by_heavy(count: int, place: Placement) -> frozenset[Key]:
+    """The partitions that the heavy broker leads at first."""
+    return frozenset((t, n) for t, numbers in topics(count, place) for n, r in numbers.items() if r[0] == HEAVY)
+
+
 def _rotated_replicas(count: int) -> Iterator[tuple[str, dict[int, tuple[int, ...]]]]:
     """The same three replicas with another one first: no broker has to copy anything."""
     for topic, partitions in topics(count, spread):
@@ -126,11 +144,11 @@ def _rotated_replicas(count: int) -> Iterator[tuple[str, dict[int, tuple[int, ..
 
 
 def measure(
-    make: MakeSubject, count: int, place: Placement = spread, whole: bool = True, run: Runner = asyncio.run
+    make: MakeSubject, count: int, place: Placement = spread, steps: Steps = _all_steps, run: Runner = asyncio.run
 ) -> Run:
     """Start a controller on a new ZooKeeper and measure the steps."""
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
-        return run(_measure(make, count, place, directory, whole))
+        return run(_measure(make, count, place, directory, steps))
 
 
 # ---- what is printed
@@ -150,13 +168,15 @@ def run_inside(counts: Sequence[int], profiled: str, told: int, console: Console
     return rows
 
 
-def compare(counts: Sequence[int], make: MakeSubject, beside: bool, console: Console) -> list[dict[str, object]]:
+def compare(
+    counts: Sequence[int], make: MakeSubject, beside: bool, console: Console, steps: Steps = _all_steps
+) -> list[dict[str, object]]:
     """Measure klamm and, if wanted, Apache Kafka for each number of partitions."""
     rows: list[dict[str, object]] = []
     for count in counts:
         with_kafka = beside and count <= LARGEST_BESIDE_KAFKA
         console.print(f"{count:,} partitions: klamm ...")
-        ours = measure(make, count)
+        ours = measure(make, count, steps=steps)
         theirs = None
         if with_kafka:
             console.print(f"{count:,} partitions: Apache Kafka {apache_kafka.VERSION} ...")
@@ -171,14 +191,24 @@ def compare(counts: Sequence[int], make: MakeSubject, beside: bool, console: Con
 
 def _table(count: int, ours: Run, theirs: Run | None) -> Table:
     table = Table("step", title=f"{count:,} partitions, six silent brokers (seconds; ratio above 1: klamm is faster)")
-    for heading in ("first", "median", "klamm", "processor", "loop held ms", "budget", "Apache Kafka", "ratio"):
+    for heading in (
+        "first led",
+        "median",
+        "all",
+        "klamm",
+        "processor",
+        "loop held ms",
+        "budget",
+        "Apache Kafka",
+        "ratio",
+    ):
         table.add_column(heading, justify="right")
     for step, found in ours.steps.items():
         peer = theirs.steps[step].took_s if theirs and step in theirs.steps else None
         budget = _budget(step, count)
         table.add_row(
             step,
-            *("" if at is None else f"{at:.2f}" for at in (found.first_s, found.median_s)),
+            *("" if at is None else f"{at:.2f}" for at in (found.first_s, found.median_s, found.all_led_s)),
             f"{found.took_s:.2f}",
             f"{found.cpu_s:.2f}",
             "" if found.held_ms is None else f"{found.held_ms:.0f}",
@@ -187,7 +217,7 @@ def _table(count: int, ours: Run, theirs: Run | None) -> Table:
             "" if peer is None else f"{peer / found.took_s:.1f}",
         )
     peer_memory = "" if theirs is None else f"{theirs.memory_mib:,.0f}"
-    table.add_row("most memory, MiB", "", "", f"{ours.memory_mib:,.0f}", "", "", "", peer_memory, "")
+    table.add_row("most memory, MiB", "", "", "", f"{ours.memory_mib:,.0f}", "", "", "", peer_memory, "")
     return table
 
 
@@ -203,7 +233,10 @@ def measure_scaling(make: MakeSubject, console: Console) -> list[dict[str, objec
         (f"a broker dies, {FIXED_TOTAL:,} partitions in all", "led by the dead broker", _touched_cases()),
         (f"a broker dies that led {FIXED_TOUCHED:,}", "partitions in all", _total_cases()),
     ):
-        found = [(label, measure(make, total, led_by_heavy(touched), False).steps) for total, touched, label in cases]
+        found = [
+            (label, measure(make, total, led_by_heavy(touched), _scaling_steps).steps)
+            for total, touched, label in cases
+        ]
         console.print(_scaling_table(title, heading, found))
         for (total, touched, _), (_, steps) in zip(cases, found, strict=True):
             rows += [{"partitions": total, "touched": touched, **step._asdict()} for step in steps.values()]
@@ -238,6 +271,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, nargs="+", default=[10_000, 100_000, 200_000])
     parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
     parser.add_argument("--curves", action="store_true", help="klamm alone: against touched, and against total")
+    parser.add_argument("--crash", action="store_true", help="klamm alone: a controller dies that led one sixth")
     parser.add_argument("--inside", action="store_true", help="klamm alone, in this process")
     parser.add_argument("--profile", default="", help="with --inside: the step to profile, by its name in the table")
     parser.add_argument("--holds", type=int, default=0, help="with --inside: tell of so many long passes of each step")
@@ -249,6 +283,8 @@ def main() -> None:
         rows = run_inside(asked.partitions, asked.profile, asked.holds, console)
     elif asked.curves:
         rows = measure_scaling(subject.klamm, console)
+    elif asked.crash:
+        rows = compare(asked.partitions, subject.klamm, False, console, _crash_steps)
     else:
         why = apache_kafka.why_missing()
         if why and not asked.alone:

@@ -3,6 +3,7 @@
     python -m benchmarks.spark_read            # one klamm node, 2 million records of 100 B, 400,000 of 1 KB
     python -m benchmarks.spark_read --records 500000 --nodes 3 --codec zstd
     python -m benchmarks.spark_read --decoder-only
+    python -m benchmarks.spark_read --log-dirs # the same topics from the nodes' log directories, without brokers
 
 Bytes are those of keys and values. A read writes all seven columns to Spark's `noop` sink; best of `--rounds`. Beside
 wall time stands the processor time of the reader (this process, or Spark's JVM and its Python workers, without the
@@ -27,13 +28,15 @@ from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark import session
 from klamm.spark.decoder import RecordSelection, decode
 from klamm.spark.fetch import Fetched, RangeReader
+from klamm.spark.filters import EVERY_ROW
 from klamm.spark.options import read_options
-from klamm.spark.plan import plan_ranges
+from klamm.spark.plan import plan_batch, plan_ranges
 from klamm.spark.pool import ClientPool
 from klamm.spark.ranges import TaskRanges
 from klamm.spark.read_client import read_client
 from klamm.spark.schema import FIELDS, Columns
 from klamm.spark.tasks import Job, read_task
+from klamm.spark.transports import open_transport
 from klamm.wire.records import NewRecord, build_batch
 from klamm.wire.vectors.batches import read_run
 from klamm.wire.vectors.starts import Finder, find_bodies, find_in_a_loop, find_in_lockstep
@@ -142,6 +145,36 @@ def fetch_and_decode(bootstrap: str, topic: str) -> int:
     return rows
 
 
+def read_files(log_dirs: str, topic: str) -> int:
+    """Read a topic from log directories without Spark in this process; the number of rows."""
+    options = read_options({"logDirs": log_dirs, "subscribe": topic})
+    job, world = Job(options, Columns(COLUMNS, COLUMNS)), RealBlockingWorld()
+    with open_transport(world, options) as transport:
+        tasks = plan_batch(transport, EVERY_ROW, processors=2)
+    return sum(rows.num_rows for task in tasks for rows in read_task(world, job, task))
+
+
+def measure_log_dirs(spark: SparkSession, cluster: Cluster, count: int, size: int, rounds: int) -> None:
+    """Measure the topic of `measure_topic` again, from the files of its nodes."""
+    name, log_dirs = f"bench-{size}", ",".join(node.log_directory for node in cluster.nodes)
+    cluster.wait_until("high watermarks are checkpointed", lambda: read_files(log_dirs, name) == count)
+    spent = fastest_round(rounds, lambda: read_files(log_dirs, name))
+    print_line(f"read and decode files, {size} B", count, size, spent)
+
+    def source(schema: str | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("klamm").option("logDirs", log_dirs).options(**options)
+        return (reader.schema(schema) if schema else reader).option("subscribe", name).load()
+
+    assert source("offset BIGINT").count() == count
+    all_columns = fastest_round(rounds, lambda: source().write.format("noop").mode("overwrite").save(), spark_cpu_s)
+    print_line(f"Spark, all columns from files, {size} B", count, size, all_columns)
+    counted = fastest_round(rounds, lambda: source("offset BIGINT").count(), spark_cpu_s)
+    print_line(f"Spark, count of offsets from files, {size} B", count, size, counted)
+    some = f"partition = 3 AND offset >= {count // PARTITIONS // 2} AND offset < {count // PARTITIONS // 2 + 100}"
+    found = fastest_round(rounds, lambda: source().filter(some).collect(), spark_cpu_s)
+    print(f"{f'Spark, 100 offsets from files, {size} B':<60} {found.wall_s * 1000:6.0f} ms", flush=True)
+
+
 def measure_small_tasks(cluster: Cluster, name: str) -> None:
     """Measure a task of four small ranges, with new connections and with pooled ones."""
     world, options = (
@@ -196,6 +229,7 @@ def main() -> None:
     words.add_argument("--codec", default="none")
     words.add_argument("--rounds", type=int, default=3)
     words.add_argument("--decoder-only", action="store_true")
+    words.add_argument("--log-dirs", action="store_true", help="also from files, without brokers")
     given = words.parse_args()
     for size, per_batch in ((100, 137), (100, 9_000), (1_000, 16)):
         measure_decoder(size, per_batch, given.rounds)
@@ -207,6 +241,8 @@ def main() -> None:
         with Cluster(Path(directory), given.nodes) as cluster:
             for size, count in ((100, given.records), (1_000, given.records // 5)):
                 measure_topic(spark, cluster, count, size, given.codec, given.rounds)
+                if given.log_dirs:
+                    measure_log_dirs(spark, cluster, count, size, given.rounds)
         spark.stop()
 
 

@@ -51,6 +51,8 @@ class Measured(NamedTuple):
     """Until the first partition is led: its leader got a LeaderAndIsr. None where brokers get none."""
     median_s: float | None = None
     """The same for half of the partitions."""
+    all_led_s: float | None = None
+    """The same for all partitions."""
 
 
 class Stage:
@@ -182,9 +184,9 @@ class Stage:
         seen, held = self._silent.seen(), self.subject.held_ms()
         end = seen.last_s if seen.last_s > began else time.time()
         led = self._silent.led_since(leaderless)
-        first_s, median_s = (led[0] - began, led[len(led) // 2] - began) if led else (None, None)
+        led_s = [led[n] - began for n in (0, len(led) // 2, -1)] if led else [None] * 3
         requests = seen.requests - before.requests
-        found = Measured(step, end - began, self.subject.cpu_s() - cpu_s, held, requests, first_s, median_s)
+        found = Measured(step, end - began, self.subject.cpu_s() - cpu_s, held, requests, *led_s)
         self.measured.append(found)
         return found
 
@@ -212,10 +214,11 @@ class Stage:
         _, stat = await self.client.get(znodes.CONTROLLER_EPOCH)
         return stat.mtime / 1000
 
-    async def become_standby(self) -> bool:
+    async def become_standby(self, other: int = 1) -> bool:
         """Replace the node under test as controller; returns whether it keeps a mirror, once that is read."""
-        owner = znodes.encode_controller(BrokerId(1), 0)
-        await self.client.multi([Delete(znodes.CONTROLLER), Create(znodes.CONTROLLER, owner, ephemeral=True)])
+        owner = znodes.encode_controller(BrokerId(other), 0)
+        session = self._sessions[other]
+        await session.multi([Delete(znodes.CONTROLLER), Create(znodes.CONTROLLER, owner, ephemeral=True)])
         if not self.subject.keeps_mirror:
             return False
         await _poll_until(self.subject.is_current)

@@ -12,12 +12,16 @@ from klamm.model.ids import TopicPartition
 from klamm.spark.columns import Rows, record_batch
 from klamm.spark.errors import LEADER, Origin
 from klamm.wire.records.batch import LOG_APPEND_TIME_BIT
-from klamm.wire.vectors.batches import CorruptBatch, Run, check_crc, check_order
-from klamm.wire.vectors.fields import read_headers
+from klamm.wire.vectors.batches import CorruptBatch, Headers, Run, check_crc, check_order
+from klamm.wire.vectors.fields import Fields, Slices, read_headers
 from klamm.wire.vectors.groups import GROUP_BYTES, Group, decode_group, group_batches, per_record
 from klamm.wire.vectors.starts import Finder, find_bodies
 
 MAX_ROWS_PER_BATCH: Final = 1 << 16  # of one Arrow record batch
+_IN_HEADERS: Final = frozenset(("topic", "partition", "offset", "timestampType", "dataLoss"))
+"""The columns that the headers of batches tell, where no offset in the batch is missing."""
+_NO_SLICES: Final = Slices(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+_NO_FIELDS: Final = Fields(_NO_SLICES.starts, _NO_SLICES.starts, _NO_SLICES, _NO_SLICES)
 
 
 class RecordSelection(NamedTuple):
@@ -43,8 +47,7 @@ def decode(
     try:
         check_order(run)
         check_crc(run)
-        for group in group_batches(run, _selected_batches(run, selection, aborted), GROUP_BYTES):
-            rows = _decode_group(group, selection, find)
+        for rows in _rows(run, selection, _selected_batches(run, selection, aborted), find):
             yield from _record_batches(rows, selection)
     except CorruptBatch as error:
         first = int(run.headers["base_offset"][0])
@@ -59,6 +62,33 @@ def _selected_batches(run: Run, selection: RecordSelection, aborted: Sequence[Ab
     kept = data_batches(run) if aborted is None else committed_batches(run, aborted)
     kept &= (run.last_offsets >= selection.start) & (run.headers["base_offset"] < selection.end)
     return [int(i) for i in np.flatnonzero(kept & (run.headers["record_count"] > 0))]
+
+
+def _rows(run: Run, selection: RecordSelection, chosen: list[int], find: Finder) -> Iterator[Rows]:
+    """The rows of the chosen batches, in order; from their headers alone where that suffices.
+
+    A count of more than one record per stored byte is not believed without reading the records.
+    """
+    headers = run.headers[chosen]
+    counts = headers["record_count"].astype(np.int64)
+    is_dense = (counts == headers["last_offset_delta"].astype(np.int64) + 1) & (counts <= headers["batch_length"])
+    if _IN_HEADERS.issuperset(selection.columns) and is_dense.all():
+        if chosen:
+            yield _rows_of_headers(headers, selection)
+        return
+    for group in group_batches(run, chosen, GROUP_BYTES):
+        yield _decode_group(group, selection, find)
+
+
+def _rows_of_headers(headers: Headers, selection: RecordSelection) -> Rows:
+    """The rows of batches that have all their offsets, without key, value, headers and timestamp."""
+    counts = headers["record_count"].astype(np.int64)
+    batch_of = np.repeat(np.arange(len(headers)), counts)
+    firsts = np.cumsum(counts) - counts
+    offsets = headers["base_offset"].astype(np.int64)[batch_of] + np.arange(len(batch_of)) - firsts[batch_of]
+    log_append = (headers["attributes"] & LOG_APPEND_TIME_BIT) != 0
+    types = log_append.astype(np.int32)[batch_of]
+    return Rows(pa.py_buffer(b""), selection.topic_partition, _NO_FIELDS, None, offsets, _NO_SLICES.starts, types)
 
 
 def _decode_group(group: Group, selection: RecordSelection, find: Finder) -> Rows:

@@ -47,7 +47,8 @@ class LogDirs:
         self.topic_ids: dict[str, uuid.UUID] = {}
         self._disk = disk
         self._directories: Sequence[StoredDirectory] = ()
-        self._replicas: Mapping[TopicPartition, Sequence[StoredReplica]] = {}
+        self.replicas: Mapping[TopicPartition, Sequence[StoredReplica]] = {}
+        """Of each partition, as the directories were listed last."""
 
     @property
     def cluster_id(self) -> str | None:
@@ -68,7 +69,7 @@ class LogDirs:
         """
         self.refresh()
         by_topic: dict[str, list[StoredReplica]] = {}
-        for partition, replicas in self._replicas.items():
+        for partition, replicas in self.replicas.items():
             by_topic.setdefault(partition.topic, []).extend(replicas)
         wanted = by_topic if names is None else names
         return {name: self._topic(name, by_topic.get(name, ())) for name in sorted(wanted)}
@@ -79,7 +80,7 @@ class LogDirs:
             self._directories = read_directories(self._disk, self.options.log_dirs)
         except BadLogDirectory as error:
             raise BadOption(f"option logDirs: {error}") from error
-        self._replicas = replicas_of(self._directories)
+        self.replicas = replicas_of(self._directories)
 
     def offsets(
         self, times: Mapping[TopicPartition, int], read_committed: bool | None = None
@@ -99,7 +100,7 @@ class LogDirs:
 
     def find(self, partition: TopicPartition) -> StoredReplica | None:
         """The replica of the partition that is most advanced, None where no directory has one."""
-        replicas = self._replicas.get(partition)
+        replicas = self.replicas.get(partition)
         return most_advanced(replicas) if replicas else None
 
     def _replica(self, partition: TopicPartition) -> StoredReplica:

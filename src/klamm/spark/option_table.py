@@ -37,6 +37,10 @@ TABLE: Final = (
         "brokers plan the read and give what the files do not have",
     ),
     Option(
+        "table", parse_one_of("records", "batches", "segments", "partitions"), "records", BATCH,
+        "what the rows are: `records`, or with `logDirs` the `batches`, `segments` or `partitions` of all replicas",
+    ),
+    Option(
         "subscribe", parse_topics, None, BOTH,
         "names of the topics to read, separated by commas. Set exactly one of `subscribe`, `subscribePattern`, "
         "`assign`",

@@ -51,6 +51,8 @@ class ReadOptions(NamedTuple):
     bootstrap: tuple[Address, ...]
     """Empty where records are read from log directories alone."""
     log_dirs: tuple[str, ...]
+    table: str
+    """What the rows are: `records`, or a table of `stored_tables.py`."""
     subscription: Subscription
     start: Bound
     end: Bound
@@ -96,7 +98,8 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
     return ReadOptions(
         bootstrap=value["kafka.bootstrap.servers"] or (),
         log_dirs=value["logDirs"] or (),
-        subscription=subscription(value),
+        table=value["table"],
+        subscription=_subscription(value),
         start=bound("starting", value, streaming),
         end=bound("ending", value, streaming),
         no_offset_for_time_is_latest=value["startingOffsetsByTimestampStrategy"] == "latest",
@@ -118,6 +121,16 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
         fetch_min_bytes=value["kafka.fetch.min.bytes"],
         fetch_wait_ms=value["kafka.fetch.max.wait.ms"],
     )
+
+
+def _subscription(value: Mapping[str, Any]) -> Subscription:
+    """Return the subscription; tables of files are of all topics where none is set. Raises BadOption."""
+    if value["table"] == "records":
+        return subscription(value)
+    if value["logDirs"] is None:
+        raise BadOption(f"option table={value['table']} is only for files: set logDirs, or remove table")
+    is_set = any(value[name] is not None for name in ("subscribe", "subscribePattern", "assign"))
+    return subscription(value) if is_set else Subscription(pattern="")
 
 
 def _value_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ValueOptions:

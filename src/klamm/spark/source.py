@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from klamm.runtime.blocking import RealBlockingWorld
+from klamm.runtime.disk import RealDisk
 from klamm.spark.errors import BadOption
 from klamm.spark.filters import Condition, RowFilter, take_filters
 from klamm.spark.option_set import Reads
@@ -18,6 +19,7 @@ from klamm.spark.plan import plan_batch
 from klamm.spark.schema import columns_of, source_schema
 from klamm.spark.sink import KlammStreamWriter, KlammWriter, batch_job, stream_job
 from klamm.spark.sink_options import WRITE_OPTIONS
+from klamm.spark.stored_tables import TableTask, plan_table, read_table, table_columns, table_schema
 from klamm.spark.stream import KlammStreamReader
 from klamm.spark.tasks import POOL, Job, run_task
 from klamm.spark.transports import open_transport
@@ -51,11 +53,14 @@ class KlammSource(DataSource):
 
         Without options it is that of Spark's own source: CREATE TABLE passes none to Python sources.
         """
-        return source_schema(_options_of_either(self._given) if self._given else None)
+        options = _options_of_either(self._given) if self._given else None
+        return source_schema(options) if options is None or options.table == "records" else table_schema(options.table)
 
-    def reader(self, schema: StructType) -> "KlammReader":
+    def reader(self, schema: StructType) -> "KlammReader | StoredTableReader":
         """Return the reader of a batch read for the columns that Spark needs. Raises BadOption."""
         options = read_options(self._given, Reads.BATCH)
+        if options.table != "records":
+            return StoredTableReader(options, schema)
         # Spark refuses a reader that takes filters where its configuration does not offer any
         kind = FilteringReader if _PUSHDOWN_PLANNER in sys.modules else KlammReader
         return kind(Job(options, columns_of(schema, options.values)))
@@ -95,6 +100,23 @@ def _options_of_either(given: MutableMapping[str, str]) -> ReadOptions:
             return read_options(given, Reads.STREAM)
         except BadOption:
             raise error from None
+
+
+class StoredTableReader(DataSourceReader):
+    """A batch read of what log directories consist of."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = table_columns(options.table, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """Return a task for each replica."""
+        return [InputPartition(task) for task in plan_table(RealBlockingWorld(), RealDisk(), self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the rows of one replica. Yields nothing for a partition that this source did not plan."""
+        if isinstance(partition.value, TableTask):
+            yield from read_table(RealDisk(), self._options.table, self._columns, partition.value)
 
 
 class KlammReader(DataSourceReader):

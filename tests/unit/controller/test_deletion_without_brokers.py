@@ -240,6 +240,27 @@ async def test_a_pending_deletion_znode_written_before_a_controller_crash_is_rem
     assert cluster.znodes_of("a") == []
 
 
+async def test_a_completed_topic_deletion_keeps_records_of_brokers_with_a_failed_log_directory() -> None:
+    """The broker confirmed the deletion, but the log may be where it cannot look."""
+    cluster = await Deleting.open({"a": [(1, 2)], "b": [(2, 1)]}, settings=NO_WAITING)
+    topic_id = cluster.room.term.context.topics["a"].id
+    assert topic_id is not None
+    record = znodes.pending_deletion_path(2, topic_id)
+    cluster.room.ensemble.apply([Create("/klamm"), Create("/klamm/pending_deletions"),
+                                 Create("/klamm/pending_deletions/2"),
+                                 Create(record, b'{"topic":"a","partitions":[0]}'),
+                                 Create(znodes.delete_topic_path("a"))])  # fmt: skip
+    await cluster.room.become_controller()
+    cluster.stops = [(b, i) for b, i in cluster.room.channels.items if isinstance(i, StopReplicaItem)]
+    cluster.room.term.context.offline_dirs[BrokerId(2)] = {cluster.room.partition("b-0"): None}
+
+    await cluster.answer(1)
+    await cluster.answer(2)
+
+    assert cluster.znodes_of("a") == []
+    assert cluster.pending_deletions() == [record]
+
+
 async def test_a_broker_with_any_failed_log_directory_keeps_its_pending_replica_deletions() -> None:
     cluster = await Deleting.open({"a": [(1, 2)], "b": [(2, 1)]}, settings=NO_WAITING)
     await cluster.kill(2)

@@ -151,6 +151,21 @@ async def test_a_dead_broker_leaves_the_isr_once_the_retried_state_write_succeed
     assert not any("b-0" in r for r in requests)
 
 
+async def test_a_retried_election_replaces_a_dead_leader_in_one_leader_epoch() -> None:
+    """Were the dead leader taken out of the ISR first, the partition would be leaderless for a leader epoch."""
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.ensemble.unwritable.add(STATE)
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.stored("a-0").leader == ONE
+
+    room.ensemble.unwritable.clear()
+    requests = await resume(room)
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    assert "LISR a-0=2/[2,3]/1/1 -> 2,3" in requests
+
+
 async def test_a_broker_dead_at_failover_leaves_the_isr_once_the_retried_write_succeeds() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     room.kill(2)

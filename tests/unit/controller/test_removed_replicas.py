@@ -14,7 +14,6 @@ from klamm.controller.events import (
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.brokers import on_broker_change
-from klamm.controller.handlers.pending_deletions import forget_pending_deletions
 from klamm.controller.handlers.reassignment_requests import (
     on_state_change,
     on_zk_reassignment,
@@ -216,7 +215,6 @@ async def test_a_failed_replica_deletion_stays_recorded_as_pending_after_its_top
 
     failed = {partition: ErrorCode.KAFKA_STORAGE_ERROR}
     await room.handle(on_replica_deletion_answer, TopicDeletionStopReplicaResponseReceived(BrokerId(2), epoch, failed))
-    await forget_pending_deletions(room.term, "a", [])
 
     [record] = room.term.context.pending_deletions[BrokerId(2)].values()
     assert (record.topic, list(record.partitions)) == ("a", [0])

@@ -1,6 +1,7 @@
 """What kafka-python wrote, the decoder reads: every codec, both ways of finding records, whatever the records hold."""
 
 import struct
+from typing import Never
 
 import pytest
 from hypothesis import given, settings
@@ -147,6 +148,38 @@ def test_an_incomplete_batch_at_the_end_of_a_fetch_is_decoded_with_the_next_fetc
     for cut in range(len(torn)):
         run = read_run(whole + torn[:cut])
         assert (len(run.positions), run.next_offset) == (1, 1)
+
+
+class TestHeadersAlone:
+    COLUMNS = ("offset", "partition", "timestampType")
+
+    @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+    def test_offsets_are_read_from_batch_headers_without_decoding_a_record(self, codec: int) -> None:
+        data = b"".join(
+            batch([Record(value=b"x" * 40)] * 5, base, codec, extra_attributes=LOG_APPEND_TIME_BIT * (base % 2))
+            for base in (0, 5, 20)
+        )
+
+        def find(*_: object) -> Never:
+            raise AssertionError("records were decoded")
+
+        expected = [{k: row[k] for k in self.COLUMNS} for row in rows_of(data, 2, 23)]
+        assert rows_of(data, 2, 23, self.COLUMNS, find=find) == expected
+        assert [row["offset"] for row in expected] == [2, 3, 4, 5, 6, 7, 8, 9, 20, 21, 22]
+
+    def test_a_batch_with_missing_offsets_is_decoded(self) -> None:
+        raw = bytearray(batch([Record()] * 3))
+        struct.pack_into(">i", raw, 23, 9)  # compaction keeps the last offset of a batch
+
+        assert [row["offset"] for row in rows_of(with_crc(raw), columns=("offset",))] == [0, 1, 2]
+
+    def test_a_count_of_more_records_than_bytes_is_not_believed(self) -> None:
+        raw = bytearray(batch([Record()]))
+        struct.pack_into(">i", raw, 23, 10**9 - 1)
+        struct.pack_into(">i", raw, 57, 10**9)
+
+        with pytest.raises(CorruptBatch):
+            rows_of(with_crc(raw), columns=("offset",))
 
 
 class TestTransactions:

@@ -6,7 +6,6 @@ sent first: it has the later topic's id, and a broker with a log of another id a
 the log is deleted.
 """
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -97,21 +96,3 @@ def plan_after_leader_and_isr(
         elif code in (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH):
             gone += ((record, partition) for record in held)
     return stop, gone
-
-
-def brokers_with_obsolete_record(
-    context: ControllerContext, topic_id: uuid.UUID, kept: Iterable[BrokerId]
-) -> list[BrokerId]:
-    """Live brokers that deleted their replicas of this topic, while an earlier controller's record still lists them.
-
-    A record for replicas that a reassignment moved away is not obsolete: their deletion was never confirmed.
-    """
-    named = {*kept, *(b for b in context.pending_deletions if b not in context.registered)}
-    written = {b: records[topic_id] for b, records in context.pending_deletions.items() if topic_id in records}
-    return [b for b, record in written.items() if b not in named and not _has_moved(context, record)]
-
-
-def _has_moved(context: ControllerContext, record: ReplicasPendingDeletion) -> bool:
-    """Whether the record names a replica that the assignment no longer has on this broker."""
-    topic = context.topics.get(record.topic)
-    return topic is not None and any(not _is_assigned(topic, number, record.broker) for number in record.partitions)

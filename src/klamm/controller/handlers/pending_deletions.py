@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from klamm.controller.context import Partition, ReplicasPendingDeletion
 from klamm.controller.decisions.pending_deletions import (
-    brokers_with_obsolete_record,
     pending_deletions_by_topic,
     pending_deletions_of,
     plan_after_leader_and_isr,
@@ -77,16 +76,6 @@ async def schedule_deletion_of_moved(
                 moved.setdefault(p.topic, {}).setdefault(broker, []).append(p)
     refused = await schedule_replica_deletions(term, moved)
     return {p: why for (topic, broker), why in refused.items() for p in moved[topic][broker]}
-
-
-async def forget_pending_deletions(term: TermContext, topic: str, kept: Iterable[BrokerId]) -> None:
-    """Remove an earlier controller's records for live brokers that have deleted the topic's replicas since."""
-    topic_id = term.context.topics[topic].id
-    if topic_id is None:
-        return
-    wrong = brokers_with_obsolete_record(term.context, topic_id, kept)
-    if wrong:
-        await _remove_records(term, [term.context.pending_deletions[b][topic_id] for b in wrong])
 
 
 async def send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId]) -> None:

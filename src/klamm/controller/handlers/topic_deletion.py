@@ -18,7 +18,6 @@ from klamm.controller.events import (
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.pending_deletions import (
-    forget_pending_deletions,
     on_replicas_deleted,
     schedule_replica_deletions,
 )
@@ -280,7 +279,6 @@ async def _complete_deletions(term: TermContext, found: dict[str, Survey]) -> No
     for topic, survey in found.items():
         if topic in failed:
             continue
-        await forget_pending_deletions(term, topic, survey.gone)
         numbers = {topic: sorted(context.topics[topic].partitions)}
         facts = {"replicas_pending_on": sorted(survey.gone)} if survey.gone else {}
         term.journal.line(term.cause, "deletion", step="completed", partitions=numbers, **facts)

@@ -120,6 +120,14 @@ def _batch_positions(buffer: memoryview, end_offset: int) -> tuple[list[int], li
     return positions, sizes
 
 
+def valid_checksums(run: Run) -> npt.NDArray[np.bool_]:
+    """Whether the stored CRC-32C of each batch is that of its bytes."""
+    ends = zip(run.positions, run.sizes, strict=True)
+    computed = [google_crc32c.value(bytes(run.buffer[p + CRC_COVERS_FROM : p + size])) for p, size in ends]
+    valid: npt.NDArray[np.bool_] = np.array(computed, np.int64) == run.headers["crc"]
+    return valid
+
+
 def check_crc(run: Run) -> None:
     """Raise CorruptBatch, naming the batch's first offset, where a stored CRC-32C is not that of the bytes."""
     buffer = run.buffer
