@@ -105,6 +105,9 @@ STEPS = (
     ),
     Step("spark-connector", CONNECTOR, "klamm reads what Spark's own connector reads, in 200 cases"),
     Step("spark-kills", make("spark-kills"), "a Spark query killed twenty times has each record once"),
+    Step(
+        "pipeline-kills", make("pipeline-kills"), "a pipeline killed twenty times has each record once, broken ones too"
+    ),
     Step("spark-sink-kills", make("spark-sink-kills"), "a Spark query killed twenty times writes each record once"),
     Step("replica-damage", make("replica-damage"), "1,000 flips, cuts and gaps in replicas are found at their offsets"),
     Step("spark-log-dirs", make("spark-log-dirs"), "1,000 generated logs have the same rows in files and by Fetch"),

@@ -14,17 +14,17 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from tests.support.cluster import Cluster
-from tests.support.pipeline_kills import PARTITIONS as FLIGHT_PARTITIONS
-from tests.support.pipeline_kills import PipelineKills, broken_flights, committed_records, dead_letters, producing
+from tests.support.pipeline_kills import committed_records, dead_letters
 from tests.support.schema_registry import schema_registry
 
 from klamm.pipeline.check import check_rows, check_topics, source_rows
 from klamm.pipeline.errors import PipelineFailed
 from klamm.pipeline.position import positions, read_checkpoint
+from klamm.pipeline.replay import delete_replayed
 from klamm.pipeline.run import PipelineRun
-from klamm.pipeline.sinks import sink_of
+from klamm.pipeline.sinks import compact_table, sink_of
 from klamm.pipeline.spec import Spec, parse_spec
-from klamm.pipeline.state import Start, StateDirectory, Status
+from klamm.pipeline.state import REPLAY, Start, StateDirectory, Status
 from klamm.pipeline.yaml_tree import BadFile
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import RealDisk
@@ -47,6 +47,7 @@ dead_letter: {{topic: {topic}.dlq}}
 trigger: available-now
 """
 DISK = RealDisk()
+OWN_HEADERS = ("klamm.topic", "klamm.partition", "klamm.offset", "klamm.timestamp", "klamm.error")
 SECRET = "reader:canary-5f2d"
 ORDER: dict[str, Any] = {
     "type": "record",
@@ -123,39 +124,66 @@ def test_a_pipeline_that_crashes_behind_its_sink_has_each_record_once_in_sink_or
         crashing.run(lambda batch: None)
     interrupted = read_checkpoint(DISK, StateDirectory(DISK, spec.state))
     first = run(spark, spec)
-    produce(cluster, topic, [value(6), b"[]"])
-    second = run(spark, spec)
 
     rows = rows_of(spark, cluster, topic, sink, tmp_path)
     assert sorted((r["partition"], r["offset"], r["id"], r["user"], r["timestamp"]) for r in rows) == [
-        (0, n // 2, n, f"U{n}" if sink != "topic" else f"u{n}", "t") for n in (0, 2, 4, 6)
+        (0, n // 2, n, f"U{n}" if sink != "topic" else f"u{n}", "t") for n in (0, 2, 4)
     ]
-    assert dead_letters(cluster.bootstrap, f"{topic}.dlq") == Counter([(1, 0), (1, 1), (1, 3)])
-    assert (first.rows, first.dead_letters, second.rows, second.dead_letters) == (6, 2, 2, 1)
+    assert dead_letters(cluster.bootstrap, f"{topic}.dlq") == Counter([(1, 0), (1, 1)])
+    assert (first.rows, first.dead_letters) == (6, 2)
     assert (interrupted.is_interrupted, interrupted.complete) == (True, None)
     state = StateDirectory(DISK, spec.state)
     found = positions(spec, read_checkpoint(DISK, state))
-    assert [(p.next_offset, p.end, p.lag) for p in found.values()] == [(4, 4, 0)] * PARTITIONS
+    assert [(p.next_offset, p.end, p.lag) for p in found.values()] == [(3, 3, 0)] * PARTITIONS
 
 
-def test_a_dead_letter_has_the_bytes_of_its_record_and_headers_with_place_and_reason(
-    spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec]
+def test_a_replay_with_a_corrected_file_empties_the_dead_letters_into_the_table(
+    spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec], tmp_path: Path
 ) -> None:
+    produce(cluster, topic, [value(0), b'{"id": 1}', value(2), b"broken", b'{"id": 4}', value(5)])
     before_ms = RealClock().now_ms()
-    produce(cluster, topic, [b"\xffbroken", b' {"id": 1} '])
-
-    run(spark, make("parquet"))
-
+    run(spark, make())
     letters = {m.value(): m for m in committed_records(cluster.bootstrap, f"{topic}.dlq")}
-    headers = [dict(letters[v].headers() or []) for v in (b"\xffbroken", b' {"id": 1} ')]
-    assert [letters[v].key() for v in (b"\xffbroken", b' {"id": 1} ')] == [b"k0", b"k1"]
-    assert [(h["h"], h["klamm.topic"], h["klamm.partition"], h["klamm.offset"]) for h in headers] == [
-        (b"1", topic.encode(), b"0", b"0"),
-        (b"1", topic.encode(), b"1", b"0"),
-    ]
-    assert headers[0]["klamm.error"] == b"the value is not JSON of the schema: it is not an object"
-    assert headers[1]["klamm.error"] == b"the expectation user_present is not met: user IS NOT NULL"
-    assert before_ms <= int(headers[0]["klamm.timestamp"] or b"") <= RealClock().now_ms()
+    corrected = make(**{"user IS NOT NULL": "id IS NOT NULL"})
+
+    replayed = PipelineRun(spark, corrected, DISK, replays=True).run(lambda batch: None)
+    state = StateDirectory(DISK, corrected.state, REPLAY)
+    delete_replayed(corrected, read_checkpoint(DISK, state).next)
+
+    assert (replayed.rows, replayed.dead_letters) == (3, 1)
+    rows = rows_of(spark, cluster, topic, "delta", tmp_path)
+    assert Counter((r["partition"], r["offset"]) for r in rows) == Counter([(0, 0), (1, 0), (0, 1), (0, 2), (1, 2)])
+    assert dead_letters(cluster.bootstrap, f"{topic}.dlq") == Counter([(1, 1)])
+    [again] = committed_records(cluster.bootstrap, f"{topic}.dlq")
+    for letter in (letters[b"broken"], again):
+        headers = letter.headers() or []
+        assert Counter(header[0] for header in headers) == Counter(["h", *OWN_HEADERS])
+        named = dict(headers)
+        assert (letter.key(), letter.value(), named["h"]) == (b"k3", b"broken", b"1")
+        assert (named["klamm.topic"], named["klamm.partition"], named["klamm.offset"]) == (topic.encode(), b"1", b"1")
+        assert named["klamm.error"] == b"the value is not JSON of the schema: it is not an object"
+        assert before_ms - 60_000 <= int(named["klamm.timestamp"] or b"") <= RealClock().now_ms()
+    unmet = dict(letters[b'{"id": 1}'].headers() or [])
+    assert unmet["klamm.error"] == b"the expectation user_present is not met: user IS NOT NULL"
+
+
+def test_an_upsert_keeps_the_newest_row_of_each_key(
+    spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec], tmp_path: Path
+) -> None:
+    def order(n: int, user: str, at: str) -> bytes:
+        return json.dumps({"id": n, "user": user, "timestamp": at}).encode()
+
+    spec = make(**{f"{tmp_path}/table": f"{tmp_path}/table, mode: upsert, keys: [id], order: [timestamp, offset]"})
+    produce(cluster, topic, [order(1, "a", "5"), order(2, "x", "5"), order(1, "b", "6"), order(2, "y", "4")])
+    run(spark, spec)
+    produce(cluster, topic, [order(1, "late", "1"), order(2, "z", "5"), order(3, "new", "1")])
+    run(spark, spec)
+
+    rows = rows_of(spark, cluster, topic, "delta", tmp_path)
+    assert sorted((r["id"], r["user"]) for r in rows) == [(1, "B"), (2, "Z"), (3, "NEW")]
+    compacted = compact_table(spec, 0)
+    assert compacted.added <= 1
+    assert len(rows_of(spark, cluster, topic, "delta", tmp_path)) == 3
 
 
 def test_a_pipeline_that_was_reset_reads_again_from_the_given_time(
@@ -226,12 +254,8 @@ def test_without_a_dead_letter_topic_a_pipeline_fails_and_names_the_record(
     produce(cluster, topic, [value(0), b'{"id": 1}'])
     with pytest.raises(PipelineFailed) as unmet:
         run(spark, spec)
-    produce(cluster, topic, [b"{"])
-    with pytest.raises(PipelineFailed) as broken:
-        run(spark, spec._replace(state=f"{spec.state}-2"))
 
     assert f"{topic}-1, offset 0: the expectation user_present is not met" in str(unmet.value)
-    assert f"{topic}-0, offset 1: the value is not JSON of the schema" in str(broken.value)
 
 
 MISTAKES = {
@@ -267,20 +291,3 @@ def test_check_names_the_line_of_a_topic_that_does_not_exist(topic: str, make: C
         BadFile, match=r"orders.yaml, line 14: the topic gone does not exist. Create it with klamm topics"
     ):
         check_topics(make(**{f"{topic}.dlq": "gone"}))
-
-
-def test_a_pipeline_of_flights_with_killed_driver_and_workers_has_each_record_once(
-    cluster: Cluster, tmp_path: Path, client_rounds: int
-) -> None:
-    if client_rounds == 1:
-        pytest.skip("it takes more than a minute: `make prove` runs it")
-    for name in ("flights", "flights.dead-letters"):
-        cluster.create_topic(name, FLIGHT_PARTITIONS)
-    job = PipelineKills(cluster, tmp_path / "job", seed=3)
-
-    with producing(cluster.bootstrap, broken_flights(3), 1_000) as produced:
-        job.kill(worker=False)
-        job.kill(worker=True)
-    job.drain()
-
-    assert job.check(produced) == []

@@ -178,7 +178,12 @@ def dead_letters(bootstrap: str, topic: str) -> Counter[Place]:
 
 def committed_records(bootstrap: str, topic: str) -> list[Message]:
     """All records of a topic, as a consumer with read_committed sees them."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "letters", "enable.partition.eof": True}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "letters",
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+    }
     consumer = Consumer({**settings, "isolation.level": "read_committed"})
     partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
     consumer.assign([TopicPartition(topic, n, 0) for n in partitions])

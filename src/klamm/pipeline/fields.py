@@ -174,6 +174,17 @@ FIELDS: Final = (
     Field("sink.delta", of_text(str), None, "directory of a Delta table. Set one of `delta`, `parquet`, `topic`"),
     Field("sink.parquet", of_text(str), None, "directory of Parquet files"),
     Field("sink.topic", of_text(parse_topic), None, "topic; it must exist"),
+    Field(
+        "sink.mode", of_text(parse_one_of("append", "upsert")), "append",
+        "`append`; or, for Delta tables, `upsert`: a row replaces the one with the same `sink.keys`, unless that is "
+        "newer",
+    ),
+    Field("sink.keys", list_of(str), None, "columns that identify a row, with `upsert`"),
+    Field(
+        "sink.order", list_of(str), None,
+        "columns that say which of two rows of a key is newer, with `upsert`: the greater one, compared from left to "
+        "right",
+    ),
     Field("sink.bootstrap", of_text(str), None,
           "brokers of the topic, and of the dead letters; default: those of the source"),
     Field(

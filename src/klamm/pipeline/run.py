@@ -11,11 +11,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm.pipeline.check import check_rows, check_topics, source_rows
 from klamm.pipeline.errors import PipelineFailed, cause_of
-from klamm.pipeline.letters import letter_records
+from klamm.pipeline.letters import letter_records, original_rows
+from klamm.pipeline.replay import replay_options
 from klamm.pipeline.rows import LETTER, REASON, dead_rows, good_rows, prepare, run_steps
 from klamm.pipeline.sinks import BatchName, Sink, TopicSink, sink_of
 from klamm.pipeline.spec import Spec
-from klamm.pipeline.state import BatchStatus, StateDirectory, Status
+from klamm.pipeline.state import REPLAY, RUN, BatchStatus, StateDirectory, Status
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import Disk
@@ -26,12 +27,16 @@ Report = Callable[[BatchStatus], None]
 
 
 class PipelineRun:
-    """One run of a pipeline in a session. `failure` is what ended a micro-batch, None while none failed."""
+    """One run of a pipeline in a session. `failure` is what ended a micro-batch, None while none failed.
 
-    def __init__(self, spark: SparkSession, spec: Spec, disk: Disk) -> None:
+    With `replays` it reads the dead letters that are there, instead of the topics, and ends.
+    """
+
+    def __init__(self, spark: SparkSession, spec: Spec, disk: Disk, *, replays: bool = False) -> None:
         self._spark = spark
         self._spec = spec
-        self._state = StateDirectory(disk, spec.state)
+        self._replays = replays
+        self._state = StateDirectory(disk, spec.state, REPLAY if replays else RUN)
         self._sink: Sink = sink_of(spec, disk)
         self._letters = None
         if spec.dead_letter_topic is not None:
@@ -67,8 +72,8 @@ class PipelineRun:
 
     def _start(self) -> StreamingQuery:
         """Start the streaming query of the pipeline."""
-        options = dict(self._spec.source_options)
-        if (start := self._state.start()) is not None:
+        options = replay_options(self._spec) if self._replays else dict(self._spec.source_options)
+        if not self._replays and (start := self._state.start()) is not None:
             del options["startingOffsets"]
             options |= {
                 "startingTimestamp": str(start.timestamp_ms),
@@ -76,7 +81,7 @@ class PipelineRun:
             }
         rows = source_rows(self._spark, self._spec, options)
         writer = rows.writeStream.queryName(self._spec.name).option("checkpointLocation", self._state.checkpoint)
-        seconds = self._spec.trigger_s
+        seconds = None if self._replays else self._spec.trigger_s
         trigger = (
             {"availableNow": True} if seconds is None else {"processingTime": f"{round(seconds * 1000)} milliseconds"}
         )
@@ -95,7 +100,8 @@ class PipelineRun:
         query = self._state.query_id()
         assert query is not None, "Spark writes the checkpoint's metadata before the first micro-batch"
         name = BatchName(query, number)
-        prepared = prepare(batch, self._spec.expectations).persist()
+        rows = original_rows(batch) if self._replays else batch
+        prepared = prepare(rows, self._spec.expectations).persist()
         times = [self._now_s()]
         try:
             counts = {row[0]: row[1] for row in prepared.groupBy(sql.isnotnull(REASON)).count().collect()}

@@ -1,21 +1,26 @@
 """Where a pipeline writes: each micro-batch once, recognised by the id of its query and its number."""
 
+import math
 from posixpath import join
 from typing import Final, NamedTuple, Protocol
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from klamm.model.errors import KlammError
-from klamm.pipeline.spec import SinkKind, Spec
+from klamm.model.errors import KlammError, UsageError
+from klamm.pipeline.spec import SinkKind, Spec, Upsert
 from klamm.pipeline.yaml_tree import BadFile
 from klamm.runtime.disk import Disk
 from klamm.runtime.randomness import RealRandomness
 from klamm.spark.errors import BadOption
 from klamm.spark.sink_schema import sink_columns
 
+_RANK: Final = "klamm_rank"
+_MS_PER_HOUR: Final = 3_600_000
 _PENDING: Final = "_pending-"
 """Readers of Parquet ignore directories that begin with an underscore."""
 
@@ -46,11 +51,19 @@ class DeltaSink:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
+        self._upsert = spec.upsert
 
     def check(self, schema: StructType) -> None:
         """Raise BadFile where the table exists with other columns."""
         if not schema.fields:
             raise BadFile(f"{self._spec.at('steps')}: the result has no column. Select at least one.")
+        if self._upsert is not None:
+            for field, names in zip(("sink.keys", "sink.order"), self._upsert, strict=True):
+                if absent := sorted(set(names) - set(schema.names)):
+                    raise BadFile(
+                        f"{self._spec.at(field)}: {field} names {absent[0]}, which the result lacks. It has: "
+                        f"{', '.join(schema.names)}. Correct the name, or select the column."
+                    )
         table = self._table()
         if table is None:
             return
@@ -63,18 +76,21 @@ class DeltaSink:
             )
 
     def write(self, rows: DataFrame, batch: BatchName) -> None:
-        """Append the rows in one commit, unless the table has a commit of this micro-batch. Raises SinkFailed."""
+        """Write the rows in one commit, unless the table has a commit of this micro-batch. Raises SinkFailed."""
         application = f"klamm-{self._spec.name}-{batch.query}"
         table = self._table()
         done = None if table is None else table.transaction_version(application)
         if done is not None and done >= batch.number:
             return
-        found = rows.toArrow()
+        found = (rows if self._upsert is None else newest_rows(rows, self._upsert)).toArrow()
         if not found.num_rows:
             return
         name = CommitProperties(app_transactions=[Transaction(application, batch.number)])
         try:
-            write_deltalake(self._spec.target, found, mode="append", commit_properties=name)
+            if table is None or self._upsert is None:
+                write_deltalake(self._spec.target, found, mode="append", commit_properties=name)
+            else:
+                merge_newer(table, found, self._upsert, name)
         except (DeltaError, OSError) as error:
             raise SinkFailed(
                 f"Cannot write micro-batch {batch.number} to the table {self._spec.target}: {error}. Correct the cause "
@@ -87,6 +103,60 @@ class DeltaSink:
             return DeltaTable(self._spec.target)
         except TableNotFoundError:
             return None
+
+
+class Compaction(NamedTuple):
+    """What a compaction did, in numbers of files."""
+
+    combined: int
+    added: int
+    removed: int
+
+
+def compact_table(spec: Spec, keep_ms: int) -> Compaction:
+    """Combine small files of a Delta table, and remove those that no version of the last `keep_ms` needs.
+
+    Raises UsageError for other sinks, SinkFailed.
+    """
+    if spec.sink is not SinkKind.DELTA:
+        raise UsageError(
+            f"{spec.at(f'sink.{spec.sink}')}: only Delta tables can be compacted, and this is a {spec.sink}."
+        )
+    try:
+        table = DeltaTable(spec.target)
+        done = table.optimize.compact()
+        hours = math.ceil(keep_ms / _MS_PER_HOUR)
+        removed = table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+    except TableNotFoundError as error:
+        raise SinkFailed(f"There is no Delta table {spec.target} yet. Run the pipeline first.") from error
+    except (DeltaError, OSError) as error:
+        raise SinkFailed(
+            f"Cannot compact the table {spec.target}: {error}. Try again when no run writes to it."
+        ) from error
+    return Compaction(done["numFilesRemoved"], done["numFilesAdded"], len(removed))
+
+
+def newest_rows(rows: DataFrame, upsert: Upsert) -> DataFrame:
+    """The newest row of each key."""
+    newest = Window.partitionBy(*map(_quoted, upsert.keys)).orderBy(*(sql.col(_quoted(o)).desc() for o in upsert.order))
+    return rows.withColumn(_RANK, sql.row_number().over(newest)).where(sql.col(_RANK) == 1).drop(_RANK)
+
+
+def merge_newer(table: DeltaTable, rows: pa.Table, upsert: Upsert, name: CommitProperties) -> None:
+    """Replace rows of the table by newer ones with the same keys, and add those of new keys, in one commit."""
+    same = " AND ".join(f"(t.{_quoted(k)} IS NOT DISTINCT FROM s.{_quoted(k)})" for k in upsert.keys)
+    newer = "true"
+    for column in reversed(upsert.order):
+        s, t = f"s.{_quoted(column)}", f"t.{_quoted(column)}"
+        is_later = f"(({t} IS NULL) AND ({s} IS NOT NULL)) OR ({s} > {t})"
+        newer = f"({is_later} OR (({s} IS NOT DISTINCT FROM {t}) AND {newer}))"
+    merge = table.merge(rows, predicate=same, source_alias="s", target_alias="t", commit_properties=name)
+    merge.when_matched_update_all(predicate=newer).when_not_matched_insert_all().execute()
+
+
+def _quoted(name: str) -> str:
+    """The name of a column for SQL."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 class ParquetSink:

@@ -47,6 +47,13 @@ class SinkKind(StrEnum):
     TOPIC = "topic"
 
 
+class Upsert(NamedTuple):
+    """Rows are replaced by newer ones with the same keys; `order` says what is newer."""
+
+    keys: tuple[str, ...]
+    order: tuple[str, ...]
+
+
 class Spec(NamedTuple):
     """A pipeline. Paths are absolute; `lines` has the line of each field that the file has."""
 
@@ -60,6 +67,7 @@ class Spec(NamedTuple):
     target: str
     """The directory of the table, or the topic."""
     sink_bootstrap: str
+    upsert: Upsert | None
     dead_letter_topic: str | None
     trigger_s: float | None
     state: str
@@ -113,6 +121,7 @@ def parse_spec(disk: Disk, path: str, text: str) -> Spec:
         sink=kind,
         target=target if kind is SinkKind.TOPIC else _beside(path, target),
         sink_bootstrap=values["sink.bootstrap"] or values["source.bootstrap"],
+        upsert=_upsert(path, kind, values, lines),
         dead_letter_topic=values["dead_letter.topic"],
         trigger_s=values["trigger"],
         state=_beside(path, values["state"] or f"{values['pipeline']}.state"),
@@ -225,6 +234,23 @@ def _sink(path: str, values: dict[str, Any], lines: dict[str, int]) -> tuple[Sin
     if len(found) != 1:
         raise BadFile(f"{place(path, lines.get('sink', 1))}: set exactly one of sink.delta, sink.parquet, sink.topic.")
     return found[0]
+
+
+def _upsert(path: str, kind: SinkKind, values: dict[str, Any], lines: dict[str, int]) -> Upsert | None:
+    """Return the keys and the order of an upsert; None for append. Raises BadFile."""
+    keys, order = values["sink.keys"], values["sink.order"]
+    if values["sink.mode"] == "append":
+        for field in ("sink.keys", "sink.order"):
+            if values[field] is not None:
+                raise BadFile(
+                    f"{place(path, lines[field])}: {field} is only for sink.mode upsert. Remove it, or set mode."
+                )
+        return None
+    if kind is not SinkKind.DELTA:
+        raise BadFile(f"{place(path, lines['sink.mode'])}: sink.mode=upsert is only for Delta tables. Set sink.delta.")
+    if keys is None or order is None:
+        raise BadFile(f"{place(path, lines['sink.mode'])}: sink.mode=upsert needs sink.keys and sink.order. Add them.")
+    return Upsert(keys, order)
 
 
 def _check_contradictions(spec: Spec) -> None:

@@ -13,10 +13,12 @@ from klamm.runtime.small_files import create_directory
 
 T = TypeVar("T")
 
-_CHECKPOINT: Final = "checkpoint"
+RUN: Final = "checkpoint"
+REPLAY: Final = "replay-checkpoint"
+"""The checkpoint of reading dead letters again."""
 _LOCK: Final = "lock"
 _START: Final = "start.json"
-_STATUS: Final = "status.json"
+_STATUS: Final = {RUN: "status.json", REPLAY: "replay-status.json"}
 
 
 class StateUnusable(KlammError):
@@ -58,14 +60,15 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class StateDirectory:
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, query: str = RUN) -> None:
         self.path = path
         self._disk = disk
+        self._query = query
 
     @property
     def checkpoint(self) -> str:
         """The directory of Spark's checkpoint."""
-        return join(self.path, _CHECKPOINT)
+        return join(self.path, self._query)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -98,7 +101,7 @@ class StateDirectory:
 
     def query_id(self) -> str | None:
         """The id of the query that the checkpoint belongs to; None before its first run. Raises StateUnusable."""
-        stored = self._read(join(_CHECKPOINT, "metadata"))
+        stored = self._read(join(self._query, "metadata"))
         return None if stored is None else str(self._decode(stored, dict[str, str], "metadata")["id"])
 
     def start(self) -> Start | None:
@@ -108,12 +111,13 @@ class StateDirectory:
 
     def status(self) -> Status | None:
         """The status of the last run; None where there was none."""
-        stored = self._read(_STATUS)
-        return None if stored is None else self._decode(stored, Status, _STATUS)
+        name = _STATUS[self._query]
+        stored = self._read(name)
+        return None if stored is None else self._decode(stored, Status, name)
 
     def write_status(self, status: Status) -> None:
         """Replace the stored status of the pipeline's last run."""
-        self._disk.write_atomically(join(self.path, _STATUS), msgspec.json.encode(status))
+        self._disk.write_atomically(join(self.path, _STATUS[self._query]), msgspec.json.encode(status))
 
     def reset(self, start: Start) -> None:
         """Remove the checkpoint; the next run begins at `start`. A crash leaves either the old or the new state."""

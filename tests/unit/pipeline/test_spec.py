@@ -106,6 +106,19 @@ WRONG = {
         10,
         "the steps are not a list",
     ),
+    "keys of an append": (
+        "{delta: tables/orders}",
+        "{delta: t, keys: [id]}",
+        15,
+        "sink.keys is only for sink.mode upsert",
+    ),
+    "upsert without order": (
+        "{delta: tables/orders}",
+        "{delta: t, mode: upsert, keys: id}",
+        15,
+        "needs sink.keys and sink",
+    ),
+    "upsert of a topic": ("{delta: tables/orders}", "{topic: t, mode: upsert}", 15, "only for Delta tables"),
     "no conditions": (
         "expect:\n  id_present: id IS NOT NULL",
         "expect: id",

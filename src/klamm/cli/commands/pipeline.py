@@ -8,9 +8,10 @@ from pyspark.sql import SparkSession
 
 from klamm.cli.options import AsJson, Yes
 from klamm.cli.output import confirm, print_json, print_line, print_table
-from klamm.cli.times import parse_time
+from klamm.cli.times import parse_duration, parse_time
+from klamm.model.errors import UsageError
 from klamm.pipeline.spec import Spec, load_spec
-from klamm.pipeline.state import Start, StateDirectory
+from klamm.pipeline.state import REPLAY, Start, StateDirectory
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.signals import interrupted_by_stop_signals
 
@@ -99,6 +100,46 @@ def reset(
         )
         state.reset(Start(timestamp_ms))
     print_line(f"The next run of the pipeline {spec.name} begins at {to}.")
+
+
+@pipeline_app.command("replay-dead-letters")
+def replay_dead_letters(file: File, verbose: Verbose = False) -> None:
+    """Read the dead letters again, for example with a corrected file, and delete them from their topic.
+
+    Those that are still refused are written to the topic again. The pipeline must not run meanwhile.
+    """
+    from klamm.pipeline.position import read_checkpoint
+    from klamm.pipeline.replay import delete_replayed
+    from klamm.pipeline.run import PipelineRun
+    from klamm.pipeline.text import batch_line
+
+    disk = RealDisk()
+    spec = load_spec(disk, file)
+    if spec.dead_letter_topic is None:
+        raise UsageError(f"{spec.file} has no field dead_letter.topic, so there are no dead letters to read again.")
+    replay = PipelineRun(_session(spec, is_verbose=verbose), spec, disk, replays=True)
+    with interrupted_by_stop_signals():
+        status = replay.run(lambda batch: print_line(batch_line(batch)))
+    delete_replayed(spec, read_checkpoint(disk, StateDirectory(disk, spec.state, REPLAY)).next)
+    print_line(
+        f"{status.rows:,} dead letters of the pipeline {spec.name} were read again. {status.dead_letters:,} of them "
+        "are dead letters still."
+    )
+
+
+@pipeline_app.command()
+def compact(
+    file: File,
+    keep: Annotated[str, typer.Option("--keep", help="how long older versions of the table stay readable")] = "7d",
+) -> None:
+    """Combine the small files of the pipeline's Delta table, and remove files that no kept version needs."""
+    from klamm.pipeline.sinks import compact_table
+
+    spec = load_spec(RealDisk(), file)
+    done = compact_table(spec, parse_duration("--keep", keep))
+    print_line(
+        f"The table {spec.target}: {done.combined} files were combined into {done.added}, {done.removed} files removed."
+    )
 
 
 def _session(spec: Spec, *, is_verbose: bool) -> SparkSession:
