@@ -159,7 +159,7 @@ class ReadableLog(LogStorage):
                 raise OSError(result.errno, result.problem)
             if is_last:
                 raise CorruptRecords(result.problem)
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("bug: the last attempt neither returned nor raised")
 
     def segment_offsets_before(self, timestamp: int, most: int) -> list[int]:
         """Base offsets of segments written up to the timestamp, and the log end, newest first; for old ListOffsets.

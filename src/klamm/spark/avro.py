@@ -81,12 +81,12 @@ def decode_avro(schema_text: str, kind: pa.DataType, registry: Registry | None) 
         writer, start = reader, 0
         if registry is not None:
             if len(value) < PREFIX_BYTES or value[:1] != MAGIC:
-                raise ValueError("it does not begin with the byte 0 and the id of a schema")
+                raise ValueError("the value does not begin with the byte 0 and the id of a schema")
             writer, start = _writer_schema(registry, int.from_bytes(value[1:PREFIX_BYTES], "big")), PREFIX_BYTES
         stream = pa.BufferReader(memoryview(value)[start:])
         found = schemaless_reader(stream, writer, reader)
         if stream.tell() != len(value) - start:
-            raise ValueError(f"{len(value) - start - stream.tell()} bytes are left after the record")
+            raise ValueError(f"{len(value) - start - stream.tell()} bytes of the value are left after the record")
         return found
 
     def decode(values: pa.BinaryArray) -> Decoded:

@@ -105,7 +105,9 @@ def diverged_follower_halts(patch: Patch) -> None:
 
 
 MUTANTS: Final = (
-    Mutant("47", "KAFKA-7164", "missed epochs of the same leader are not compared", same_leader_not_compared, (63, 58)),
+    Mutant(
+        "47", "KAFKA-7164", "missed epochs of the same leader are not compared", same_leader_not_compared, (63, 58, 42)
+    ),
     Mutant("51", "KAFKA-13141", "a diverging fetch advances the follower", diverging_fetch_counts, (58, 61, 63, 74)),
     Mutant("52", "KAFKA-14704", "the high watermark comes before the cut", high_watermark_before_divergence, (61, 51)),
     Mutant("54", "KAFKA-5634", "retention deletes above the high watermark", retention_ignores_high_watermark, (68,)),

@@ -186,6 +186,8 @@ async def test_a_new_replica_gets_leader_and_isr_with_is_new_unless_named_as_lea
     assert room.channels.take() == ["LISR a-0=1/[1,2]/0/0+new -> 3", "UMR a-0=1/[1,2]/0/0 -> 1,2,3"]
     assert room.term.context.replicas_on(BrokerId(3))[p] is ReplicaState.NEW
     assert room.term.context.replicas_on(BrokerId(1))[p] is ReplicaState.NON_EXISTENT
+    [refused] = [e for e in room.entries("refused") if e.facts["what"] == "new replica"]
+    assert refused.facts["why"] == "a new replica cannot be the leader already"
 
 
 async def test_an_invalid_partition_state_transition_is_refused_and_other_partitions_proceed() -> None:

@@ -138,6 +138,16 @@ async def test_disabled_topic_deletion_removes_deletion_requests_and_keeps_the_t
     assert znodes.delete_topic_path("a") not in cluster.room.ensemble.nodes
 
 
+async def test_disabled_topic_deletion_is_journalled_only_if_a_deletion_was_requested() -> None:
+    settings = ControllerSettings(BrokerId(1), delete_topic_enable=False)
+    cluster = await Deleting.open({"a": [(1, 2)]}, settings=settings)
+    assert cluster.room.entries("refused") == []
+
+    await cluster.delete("a")
+
+    assert [e.facts["topics"] for e in cluster.room.entries("refused")] == [["a"]]
+
+
 # ---- the journal, and answers
 
 

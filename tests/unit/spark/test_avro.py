@@ -116,7 +116,7 @@ def test_values_that_are_not_avro_of_the_schema_become_null_with_a_reason() -> N
     assert values.to_pylist() == [{"id": 7, "user": "u"}, *[None] * len(bad), {"id": 7, "user": "u"}]
     assert list(reasons) == list(range(1, len(bad) + 1))
     assert all(reason.startswith("the value is not Avro of the schema: ") for reason in reasons.values())
-    assert reasons[3].endswith("1 bytes are left after the record")
+    assert reasons[3].endswith("1 bytes of the value are left after the record")
 
 
 def test_a_value_out_of_the_range_of_its_column_becomes_null_with_a_reason() -> None:
@@ -145,7 +145,7 @@ def test_values_without_the_wire_format_or_with_a_foreign_schema_become_null_wit
 
     _, reasons = decoded(NEW, [body, b"\x00\x00", b"\x01" + framed(2, body)[1:], framed(9, body), framed(3, body)], at)
 
-    without = "the value is not Avro of the schema: it does not begin with the byte 0 and the id of a schema"
+    without = "the value is not Avro of the schema: the value does not begin with the byte 0 and the id of a schema"
     assert reasons == {
         0: without,
         1: without,

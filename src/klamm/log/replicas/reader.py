@@ -198,7 +198,11 @@ class ReplicaReader:
         elif following is None:
             yield Gap(start, self.offset, f"the log in {self._directory} ends at offset {start}")
         elif not self._may_have_gaps():
-            yield Gap(start, self.offset, f"no segment in {self._directory} has them, and the log was never compacted")
+            yield Gap(
+                start,
+                self.offset,
+                f"no segment in {self._directory} has these offsets, and the log was never compacted",
+            )
 
     def _may_have_gaps(self) -> bool:
         """Whether compaction may have removed offsets of this log."""
