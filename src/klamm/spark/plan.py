@@ -76,10 +76,11 @@ def _resolve_ranges(
 ) -> list[OffsetRange]:
     """The offset range of each partition; what is lost of it is added to `lost`."""
     options = transport.options
-    latest = transport.offsets(dict.fromkeys(partitions, LATEST))
     earliest = transport.offsets(dict.fromkeys(partitions, EARLIEST))
-    starts = checked_starts(transport, resolve_offsets(transport, options.start, partitions), latest, lost)
+    starts = resolve_offsets(transport, options.start, partitions)
     ends = resolve_offsets(transport, options.end, partitions)
+    latest = transport.offsets(dict.fromkeys(partitions, LATEST))  # last: the logs grow, and no bound may be behind it
+    starts = checked_starts(transport, starts, latest, lost)
     first = _starts_by_time(transport, partitions, wanted, earliest)
     ranges = []
     for p in partitions:

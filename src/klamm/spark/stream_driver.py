@@ -57,8 +57,9 @@ class StreamDriver:
             partitions = find_partitions(transport)
             check_complete(self._options.start, partitions)
             warn_without_ids(transport, partitions)
-            ends = transport.offsets(dict.fromkeys(partitions, LATEST))
-            starts = checked_starts(transport, resolve_offsets(transport, self._options.start, partitions), ends, [])
+            starts = resolve_offsets(transport, self._options.start, partitions)
+            ends = transport.offsets(dict.fromkeys(partitions, LATEST))  # last: the logs grow meanwhile
+            starts = checked_starts(transport, starts, ends, [])
             ids = dict(transport.topic_ids)
             self._initial = StreamOffset(transport.cluster_id, ids, starts, {}, is_initial=True)
         return self._initial

@@ -18,6 +18,7 @@ from klamm.spark.ranges import OffsetRange, TaskRanges
 from klamm.spark.read_client import read_client
 from klamm.spark.schema import Columns
 from klamm.spark.tasks import Job, read_task
+from klamm.wire.messages import ListOffsetsRequest
 
 
 def log(first: int, end: int, leader: int = 1, per_batch: int = 10) -> ScriptedLog:
@@ -67,6 +68,18 @@ def offsets_read(world: ScriptedWorld, *ranges: OffsetRange, **given: str) -> li
 
 def job(columns: tuple[str, ...], given: Mapping[str, str]) -> Job:
     return Job(options(**given), Columns(columns, columns))
+
+
+def grow_with_each_request(world: ScriptedWorld, partition: TopicPartition) -> None:
+    """Append a record to the partition before each answer to ListOffsets, as a live producer does."""
+    batches = world.cluster.logs[partition].batches
+
+    def on_request(broker: int, request: object) -> None:
+        if isinstance(request, ListOffsetsRequest):
+            end = world.cluster.logs[partition].end
+            batches.append((end, end, batch([Record(b"k", b"%d" % end)], end)))
+
+    world.cluster.on_request = on_request
 
 
 @contextmanager

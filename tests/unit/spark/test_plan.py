@@ -2,7 +2,7 @@
 
 import pytest
 from tests.support.scripted_brokers import ScriptedWorld
-from tests.unit.spark.scripts import log, logged, options, plan, scripted
+from tests.unit.spark.scripts import grow_with_each_request, log, logged, options, plan, scripted
 
 from klamm.client.errors import Unreachable
 from klamm.model.errors import ErrorCode, KlammError
@@ -35,6 +35,15 @@ def planned(world: ScriptedWorld, **given: str) -> dict[str, tuple[int, int]]:
 
 def test_a_batch_read_by_default_is_planned_from_log_start_to_log_end(world: ScriptedWorld) -> None:
     assert planned(world) == {"orders-0": (0, 100), "orders-1": (20, 50)}
+
+
+def test_a_log_that_grows_while_a_read_is_planned_is_no_data_loss(world: ScriptedWorld) -> None:
+    grow_with_each_request(world, TopicPartition("orders", 0))
+
+    start, end = planned(world)["orders-0"]
+
+    assert start == 0
+    assert end > 100
 
 
 class TestPartitions:

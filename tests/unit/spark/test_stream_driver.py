@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.support.scripted_brokers import ScriptedWorld
 from tests.unit.spark.batch_bytes import Record, batch
-from tests.unit.spark.scripts import log, logged, scripted, stream_options
+from tests.unit.spark.scripts import grow_with_each_request, log, logged, scripted, stream_options
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -385,3 +385,12 @@ class TestChanges:
 
         assert query.driver.latest is not None
         assert query.driver.latest.next == {ORDERS: 20, TopicPartition("orders", 1): 10}
+
+
+def test_a_log_that_grows_while_a_query_looks_for_its_beginning_is_no_data_loss() -> None:
+    world = scripted(orders_0=log(0, 100))
+    grow_with_each_request(world, ORDERS)
+
+    initial = StreamDriver(world, stream_options(startingOffsets="latest")).initial()
+
+    assert initial.next[ORDERS] > 100
