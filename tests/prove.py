@@ -41,6 +41,7 @@ CLIENTS = tuple(
         "transactional_copies",
         "produce_consume",
         "spark_kills",
+        "pipelines",
         "streams",
         "connect",
     )
@@ -49,6 +50,7 @@ CLIENT_ROUNDS = (sys.executable, "-m", "pytest", *CLIENTS, "--client-rounds", "1
 TOOLS = (sys.executable, "-m", "pytest", "tests/clients/test_client_tools.py", "--brokers", "apache")
 REGRESSIONS = (sys.executable, "-m", "pytest", "tests/simulation/test_schedules.py", "--all-regressions")
 CONNECTOR = (sys.executable, "-m", "pytest", "tests/contracts/spark", "--connector-cases")
+JOURNALS = (sys.executable, "-m", "pytest", "tests/contracts/insight", "--journals", "1000", "--timeout", "100000")
 SCRIPTS = (sys.executable, "-m", "pytest", "tests/differential/test_judge.py", "--all-generated-scripts")
 STEPS = (
     Step("properties", PROPERTIES, "property tests with 2,000 examples each, damaged input among them"),
@@ -87,6 +89,7 @@ STEPS = (
         SCRIPTS,
         "the controller does in 223 generated scripts what Apache Kafka's was recorded to do",
     ),
+    Step("insight", JOURNALS, "tables of journals are what ZooKeeper saw in 1,000 simulated clusters"),
     Step("judge-groups", make("judge-groups"), "group members and producers get Apache Kafka's answers from klamm"),
     Step("compare-with-kafka", make("compare-with-kafka", "SCENARIOS=100"), "the controller acts as Apache Kafka's"),
     Step("injected-bugs", make("injected-bugs"), "the simulation finds injected bugs"),

@@ -61,6 +61,13 @@ ORDER: dict[str, Any] = {
 
 
 @pytest.fixture
+def long_test(client_rounds: int) -> None:
+    """A test whose runs of Spark would make `make test` too long."""
+    if client_rounds == 1:
+        pytest.skip("it takes some seconds: `make prove` runs it")
+
+
+@pytest.fixture
 def topic(cluster: Cluster) -> str:
     name = f"pipe-{uuid4().hex[:8]}"
     for created in (name, f"{name}.dlq", f"{name}.out"):
@@ -106,7 +113,10 @@ def rows_of(spark: SparkSession, cluster: Cluster, topic: str, sink: str, tmp_pa
     return [json.loads(m.value() or b"") for m in committed_records(cluster.bootstrap, f"{topic}.out")]
 
 
-@pytest.mark.parametrize("sink", ["delta", "parquet", "topic"])
+@pytest.mark.parametrize(
+    "sink",
+    ["delta", *(pytest.param(name, marks=pytest.mark.usefixtures("long_test")) for name in ("parquet", "topic"))],
+)
 def test_a_pipeline_that_crashes_behind_its_sink_has_each_record_once_in_sink_or_dead_letters(
     spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec], tmp_path: Path, sink: str
 ) -> None:
@@ -167,6 +177,7 @@ def test_a_replay_with_a_corrected_file_empties_the_dead_letters_into_the_table(
     assert unmet["klamm.error"] == b"the expectation user_present is not met: user IS NOT NULL"
 
 
+@pytest.mark.usefixtures("long_test")
 def test_an_upsert_keeps_the_newest_row_of_each_key(
     spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec], tmp_path: Path
 ) -> None:
@@ -186,6 +197,7 @@ def test_an_upsert_keeps_the_newest_row_of_each_key(
     assert len(rows_of(spark, cluster, topic, "delta", tmp_path)) == 3
 
 
+@pytest.mark.usefixtures("long_test")
 def test_a_pipeline_that_was_reset_reads_again_from_the_given_time(
     spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec], tmp_path: Path
 ) -> None:
@@ -203,6 +215,7 @@ def test_a_pipeline_that_was_reset_reads_again_from_the_given_time(
     assert Counter(r["id"] for r in rows_of(spark, cluster, topic, "parquet", tmp_path)) == {0: 1, 1: 1, 2: 1}
 
 
+@pytest.mark.usefixtures("long_test")
 def test_a_pipeline_reads_avro_of_a_registry_and_its_secret_is_in_no_plan_error_log_or_checkpoint(
     spark: SparkSession,
     cluster: Cluster,

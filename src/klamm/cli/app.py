@@ -34,6 +34,9 @@ COMMANDS: Final = {
     "explain": CommandEntry(
         "explain", "explain", "Explain what happened to a partition, topic, broker, group or transaction."
     ),
+    "insight": CommandEntry(
+        "insight", "insight_app", "Show the history of partitions, brokers and controllers as tables."
+    ),
     "audit": CommandEntry("audit", "audit", "Report what is wrong with a cluster and how to repair it."),
     "replicas": CommandEntry("replicas", "replicas_app", "Compare the records of all replicas."),
     "pipeline": CommandEntry("pipeline", "pipeline_app", "Check and run pipelines from topics into tables or topics."),

@@ -17,7 +17,7 @@ from klamm.controller.timers import Timers
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.time_slices import Slices
-from klamm.telemetry.journal import Journal, by_topic
+from klamm.telemetry.journal import STATE_FOUND, Journal, by_topic
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.partition_states import StatesRead
 
@@ -120,10 +120,20 @@ class TermContext:
         self._journal_states("created states", written)
         for p, state in written.items():
             passed_over = [(b, "not live") for b in p.replicas if b not in state.isr]
-            self.journal.leader_decision(self.cause, "initial", p, None, state, passed_over)
+            self.journal.leader_decision(self.cause, "initial", p, None, state, passed_over, replicas=p.replicas)
             self.context.put_leadership(p, state)
             self.batch.add_leader_and_isr(state.isr, p, is_new=True)
         self.context.move(written, PartitionState.ONLINE)
+
+    def apply_read(self, read: Mapping[Partition, LeaderAndIsr]) -> None:
+        """Put states read from ZooKeeper into memory; journal those that this controller did not write."""
+        for p, state in read.items():
+            known = p.leadership
+            if known is None or (state.leader, state.leader_epoch, state.isr) != (
+                known.leader, known.leader_epoch, known.isr,
+            ):  # fmt: skip
+                self.journal.leader_decision(self.cause, STATE_FOUND, p, known, state)
+            self.context.put_leadership(p, state)
 
     def refuse(
         self, kind: str, refused: Mapping[Partition, str], reasons: Mapping[Partition, Any] | None = None

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
 
+from klamm.telemetry.journal import STATE_FOUND
 from klamm.telemetry.journal_reader import Entry, describe_event
 
 _KNOWN: Final = {"topic", "partition", "partitions", "causes"}
@@ -102,7 +103,8 @@ def _decision_text(facts: dict[str, Any]) -> str:
         words += f", ISR {_comma_separated(isr)}" + (
             f" (was {_comma_separated(isr_before)})" if isr_before and isr_before != isr else ""
         )
-    return f"decided {kind}: {words}{_rejected_text(facts)}{_other_facts_text(facts)}"
+    begin = "found in ZooKeeper" if kind == STATE_FOUND else f"decided {kind}"
+    return f"{begin}: {words}{_rejected_text(facts)}{_other_facts_text(facts)}"
 
 
 def _rejected_text(facts: dict[str, Any]) -> str:

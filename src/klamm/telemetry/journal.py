@@ -17,6 +17,8 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 
 JOURNAL_TOPIC: Final = "__klamm_journal"
 """The topic that the nodes of `klamm up` write the journal to, beside the files."""
+STATE_FOUND: Final = "found"
+"""In place of the kind of a decision: the controller read a state from ZooKeeper that it had not written."""
 FLUSH_BYTES: Final = 256 * 1024  # a long event is written in pieces: memory stays flat
 
 Rejected = Sequence[tuple[int, str]]
@@ -79,6 +81,7 @@ class _LeaderDecision(msgspec.Struct, gc=False):
     isr_from: Sequence[int] | None
     isr: Sequence[int]
     unclean: bool | msgspec.UnsetType = msgspec.UNSET
+    replicas: Sequence[int] | msgspec.UnsetType = msgspec.UNSET
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -153,8 +156,12 @@ class Journal:
         after: LeaderAndIsr,
         rejected: Rejected = (),
         unclean: bool = False,
+        replicas: Sequence[int] | None = None,
     ) -> None:
-        """Write a decision about a leader or an ISR that is in ZooKeeper; thousands may come in one event."""
+        """Write a decision about a leader or an ISR that is in ZooKeeper; thousands may come in one event.
+
+        `replicas` is the assignment, with the preferred leader first; it is given for new partitions.
+        """
         if self._sink is None:
             return
         self._seq += 1
@@ -178,6 +185,7 @@ class Journal:
                 before.isr if before else None,
                 after.isr,
                 unclean or msgspec.UNSET,
+                msgspec.UNSET if replicas is None else replicas,
             )
         )
         self._end_line()

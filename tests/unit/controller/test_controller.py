@@ -1,6 +1,7 @@
 """Controller elections, expired sessions, resignations, and answers to all callers."""
 
 import asyncio
+import uuid
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -93,6 +94,19 @@ async def test_only_the_active_controller_knows_topics_queued_for_deletion(nodes
 
     assert not controller.is_queued_for_deletion("b")
     assert not other.is_queued_for_deletion("a")
+
+
+async def test_only_the_active_controller_knows_the_names_of_topic_ids(nodes: Nodes) -> None:
+    controller, other = await nodes.start(1), await nodes.start(2)
+    await nodes.settle()
+    await nodes.topic("a", [[1, 2]])
+    assert controller.term is not None
+    topic_id = controller.term.context.topics["a"].id
+    assert topic_id is not None
+
+    assert controller.topic_name(topic_id) == "a"
+    assert controller.topic_name(uuid.UUID(int=77)) is None
+    assert other.topic_name(topic_id) is None
 
 
 async def test_requests_to_a_broker_that_is_not_controller_get_not_controller(nodes: Nodes) -> None:

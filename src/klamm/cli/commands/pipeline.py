@@ -1,7 +1,6 @@
 """`klamm pipeline`: pipelines declared in a YAML file."""
 
-import logging
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from pyspark.sql import SparkSession
@@ -15,8 +14,6 @@ from klamm.pipeline.state import REPLAY, Start, StateDirectory
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.signals import interrupted_by_stop_signals
 
-_PYSPARK_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""They write errors of SQL as JSON with stacks to stderr."""
 pipeline_app = typer.Typer(help="Check and run pipelines that a YAML file declares.", no_args_is_help=True)
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="the pipeline's YAML file")]
@@ -144,14 +141,9 @@ def compact(
 
 def _session(spec: Spec, *, is_verbose: bool) -> SparkSession:
     """Return the Spark session of a pipeline; unless verbose, Spark logs nothing, and klamm prints what failed."""
-    from klamm.spark.sessions import session
+    from klamm.cli.quiet_spark import quiet_session
 
-    spark = session(f"klamm pipeline {spec.name}")
-    if not is_verbose:
-        spark.sparkContext.setLogLevel("OFF")
-        for name in _PYSPARK_LOGGERS:
-            logging.getLogger(name).disabled = True
-    return spark
+    return quiet_session(f"klamm pipeline {spec.name}", is_verbose=is_verbose)
 
 
 def _summary(spec: Spec, rows: int, dead_letters: int) -> str:

@@ -170,8 +170,7 @@ async def on_isr_change_notification(term: TermContext, event: IsrChangeNotifica
         for name, listed in named.items():
             if hidden := [p for p in listed if p in read.not_shown]:
                 announced.not_shown[name] = f"{read.unreadable[hidden[0]]} for the state of {hidden[0]}"
-        for p, state in read.found.items():
-            term.context.put_leadership(p, state)
+        term.apply_read(read.found)
         if partitions:
             term.batch.add_metadata(term.context.registered, partitions)
             await term.send_requests()

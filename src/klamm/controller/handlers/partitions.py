@@ -173,8 +173,7 @@ async def _adopt(term: TermContext, wanted: dict[Partition, LeaderAndIsr]) -> No
     term.apply_created(ours)
     term.refuse("first leader", read.unreadable)
     foreign = [p for p in read.found if p not in ours]
-    for p in foreign:
-        term.context.put_leadership(p, read.found[p])
+    term.apply_read({p: read.found[p] for p in foreign})
     term.context.move(foreign, PartitionState.OFFLINE)
     if foreign:
         await _elect(term, foreign, elect_offline)

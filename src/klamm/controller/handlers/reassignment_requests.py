@@ -83,8 +83,7 @@ async def on_state_change(term: TermContext, event: PartitionReassignmentIsrChan
         raise KlammError(
             f"the state znode of {partition} cannot be read from ZooKeeper. See klamm audit --zookeeper."
         )  # nor tell of its next change
-    for p, state in read.found.items():
-        term.context.put_leadership(p, state)
+    term.apply_read(read.found)
     await complete_if_in_sync(term, read.found)
 
 

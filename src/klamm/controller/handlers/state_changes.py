@@ -69,8 +69,7 @@ async def change_states(
         outcome = await term.store.write_states(decided.writes)
         await term.slices.checkpoint(len(outcome.written))
         apply(decided, outcome.written)
-        for p, state in decided.unchanged.items():
-            term.context.put_leadership(p, state)
+        term.apply_read(decided.unchanged)
         doubtful, refused = (decided.refused, {}) if is_from_memory else ({}, decided.refused)
         why_not = read.unreadable | decided.undecidable | refused | outcome.failed
         term.refuse(kind, why_not, decided.reasons(refused))

@@ -1,0 +1,116 @@
+"""What the tables are made of: the lines of a journal, taken apart by what they tell.
+
+Each function takes journal lines as `klamm.insight.journal` reads them, and returns a narrow DataFrame that can be
+stored; the tables are computed from those.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StringType
+
+from klamm.insight.journal import LINE_ID
+from klamm.telemetry.journal_reader import describe_event, parse_lines
+
+DELETED: Final = "deleted"
+"""The value of `what` where a topic's deletion ends the timeline of its partitions."""
+INITIAL: Final = "initial"
+REASSIGNMENT_STEP: Final = "reassignment step"
+"""The value of `what` where only the assigned replicas change."""
+
+_COMMON: Final = (*LINE_ID, "controller_epoch", "cause")
+_STATE: Final = (
+    "topic", "partition", "leader_from", "leader_to", "leader_epoch", "partition_epoch", "isr_from", "isr", "unclean",
+    "replicas", "rejected",
+)  # fmt: skip
+
+
+def state_steps(lines: DataFrame) -> DataFrame:
+    """What happened to partitions, in rows: decisions about leader and ISR, steps of reassignments, deletions.
+
+    `what` is the kind of decision, `REASSIGNMENT_STEP`, or `DELETED`. A topic whose znodes were deleted by hand has one
+    row without `partition`.
+    """
+    decided = lines.where("kind = 'decision' and leader_to is not null").withColumn("what", sql.col("decision"))
+    assigned = (
+        lines.where("kind = 'reassignment' and replicas is not null")
+        .withColumn("what", sql.lit(REASSIGNMENT_STEP))
+        .withColumn("rejected", sql.lit(None).cast("array<array<string>>"))
+    )
+    own = decided.unionByName(assigned).select(*_COMMON, "what", *_STATE)
+    completed = (
+        lines.where("kind = 'deletion' and step = 'completed'")
+        .select(*_COMMON, sql.explode("partitions").alias("topic", "numbers"))
+        .select(*_COMMON, "topic", sql.explode("numbers").alias("partition"))
+    )
+    by_hand = lines.where("kind = 'found' and deleted is not null").select(
+        *_COMMON, sql.explode("deleted").alias("topic"), sql.lit(None).cast("int").alias("partition")
+    )
+    ended = completed.unionByName(by_hand).withColumn("what", sql.lit(DELETED))
+    return own.unionByName(ended, allowMissingColumns=True)
+
+
+def event_lines(lines: DataFrame) -> DataFrame:
+    """Controller events, with what they found and when they were done; `line` is the text of the first two kinds."""
+    told = lines.where("kind in ('event', 'found', 'done')")
+    text = sql.when(sql.col("kind") != "done", sql.col("line"))
+    return told.select(*_COMMON, "event", "waited_ms", "ms", text.alias("line"))
+
+
+def request_lines(lines: DataFrame) -> DataFrame:
+    """Control requests to brokers, and their responses."""
+    exchanged = lines.where("kind in ('request', 'response') and broker is not null")
+    return exchanged.select(*_COMMON, "broker", "api", "count", "ms", "failures", "failed", "error")
+
+
+def refusal_lines(lines: DataFrame) -> DataFrame:
+    """What controllers refused, with the reason: elections among it, with the candidates passed over."""
+    refused = lines.where("kind = 'refused'")
+    return refused.select(*_COMMON, "what", "why", "error", "partitions", "rejected")
+
+
+def causes(events: DataFrame) -> DataFrame:
+    """A row for each controller event: `cause`, `event`, `noticed_ms`, `waited_ms`, `handled_ms` and `why`.
+
+    `noticed_ms` is when the event was put into the controller's queue, in ms since 1970. `why` is the event with what
+    it found, in the words of `klamm explain`.
+    """
+    first = sql.struct("seq", "event", "ts_ms", "waited_ms")
+    begun = sql.min(sql.when(sql.col("kind") == "event", first))
+    told = sql.array_sort(sql.collect_list(sql.when(sql.col("line").isNotNull(), sql.struct("seq", "line"))))
+    grouped = events.groupBy("cause").agg(
+        begun.alias("begun"),
+        told.alias("told"),
+        sql.max(sql.when(sql.col("kind") == "done", sql.col("ms"))).alias("ms"),
+    )
+    waited = sql.coalesce("begun.waited_ms", sql.lit(0.0))
+    return grouped.where("begun is not null").select(
+        "cause",
+        sql.col("begun.event").alias("event"),
+        (sql.col("begun.ts_ms") - sql.round(waited)).cast("long").alias("noticed_ms"),
+        sql.col("begun.waited_ms").alias("waited_ms"),
+        sql.col("ms").alias("handled_ms"),
+        _describe(sql.col("told.line")).alias("why"),
+    )
+
+
+def _describe(lines: Column) -> Column:
+    """The column of descriptions of events, each from an array of its journal lines."""
+    return sql.udf(_description, StringType(), useArrow=True)(lines)
+
+
+def _description(lines: Sequence[str]) -> str:
+    """Return an event in words from its own line and the lines of what it found; runs in Spark's Python workers."""
+    entries = list(parse_lines("\n".join(lines).encode()))
+    event = next(e for e in entries if e.kind == "event")
+    found: dict[str, object] = {}
+    for entry in entries:
+        found |= entry.facts
+    return describe_event(event._replace(facts=found))
+
+
+def with_causes(rows: DataFrame, known: DataFrame, *columns: str) -> DataFrame:
+    """The rows with columns of their cause, `why` by default; null where the event is not in the journal."""
+    return rows.join(known.select("cause", *(columns or ("why",))), "cause", "left")

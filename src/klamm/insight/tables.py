@@ -1,0 +1,136 @@
+"""The tables by name: `open_journal(lines)` or `open_store(store)`, then `make_table`."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+
+from klamm.insight.availability import unavailability
+from klamm.insight.balance import leader_balance
+from klamm.insight.elections import elections
+from klamm.insight.facts import causes, event_lines, refusal_lines, request_lines, state_steps, with_causes
+from klamm.insight.isr import isr_changes, isr_churn
+from klamm.insight.queues import event_times, request_times
+from klamm.insight.store import InsightStore
+from klamm.insight.timeline import timeline
+
+
+class Journal(NamedTuple):
+    """What all tables are made of."""
+
+    steps: DataFrame
+    requests: DataFrame
+    refusals: DataFrame
+    intervals: DataFrame
+    causes: DataFrame
+
+
+class InsightTable(NamedTuple):
+    make: Callable[[Journal, str], DataFrame]
+    """From a journal, and the interval that counts are summed over, such as `1 hour`."""
+    begins: str
+    """The column with the time at which a row begins."""
+    ends: str | None
+    """The column with the time at which a row ends, null for now; None where rows have no duration."""
+    summary: str
+
+
+def _timeline(journal: Journal) -> DataFrame:
+    """The timeline with the event that caused each state."""
+    told = with_causes(journal.intervals, journal.causes)
+    return told.select(
+        "topic", "partition", "valid_from", "valid_to", "leader", "leader_epoch", "isr", "decision", "unclean",
+        "rejected", "changed_unseen", "why", "node", "controller_epoch", "seq",
+    )  # fmt: skip
+
+
+TABLES: Final = {
+    "timeline": InsightTable(
+        lambda journal, interval: _timeline(journal),
+        "valid_from",
+        "valid_to",
+        "Who led each partition from when to when, with which ISR, and why.",
+    ),
+    "availability": InsightTable(
+        lambda journal, interval: unavailability(journal.intervals, journal.causes),
+        "since",
+        "until",
+        "Which partitions were without leader, from when to when, and why.",
+    ),
+    "elections": InsightTable(
+        lambda journal, interval: elections(journal.steps, journal.refusals, journal.causes).drop("cause"),
+        "at",
+        None,
+        "Who was elected, who was passed over, and why; refused elections, too.",
+    ),
+    "isr": InsightTable(
+        lambda journal, interval: isr_changes(journal.steps, journal.causes).drop("cause"),
+        "at",
+        None,
+        "Which replicas left and entered ISRs, and why.",
+    ),
+    "isr-churn": InsightTable(
+        lambda journal, interval: isr_churn(isr_changes(journal.steps, journal.causes), interval),
+        "since",
+        None,
+        "How often each broker left and entered ISRs.",
+    ),
+    "balance": InsightTable(
+        lambda journal, interval: leader_balance(journal.steps),
+        "since",
+        "until",
+        "How many partitions each broker led, and how many that prefer it others led.",
+    ),
+    "requests": InsightTable(
+        lambda journal, interval: request_times(journal.requests, journal.causes, interval),
+        "since",
+        None,
+        "How long control requests waited for each broker, and for its answer.",
+    ),
+    "events": InsightTable(
+        lambda journal, interval: event_times(journal.causes, interval),
+        "since",
+        None,
+        "How long controller events waited, and how long they were handled.",
+    ),
+}
+
+
+def open_journal(lines: DataFrame) -> Journal:
+    """What the tables are made of, from journal lines as `klamm.insight.journal` reads them."""
+    steps = state_steps(lines)
+    return Journal(
+        steps, request_lines(lines), refusal_lines(lines), timeline(steps), causes(event_lines(lines))
+    )  # fmt: skip
+
+
+def open_store(store: InsightStore) -> Journal:
+    """What the tables are made of, from a store that is kept up to date."""
+    return Journal(
+        store.facts("steps"),
+        store.facts("requests"),
+        store.facts("refusals"),
+        store.timeline(),
+        causes(store.facts("events")),
+    )
+
+
+def make_table(
+    name: str, journal: Journal, *, since_ms: int | None = None, until_ms: int | None = None, interval: str = "1 hour"
+) -> DataFrame:
+    """One of `TABLES`, in order of time: the rows that overlap the time from `since_ms` to `until_ms`."""
+    table = TABLES[name]
+    rows = table.make(journal, interval)
+    if since_ms is not None:
+        since = sql.timestamp_millis(sql.lit(since_ms))
+        rows = rows.where(
+            sql.col(table.begins) >= since
+            if table.ends is None
+            else sql.col(table.ends).isNull() | (sql.col(table.ends) > since)
+        )
+    if until_ms is not None:
+        rows = rows.where(sql.col(table.begins) < sql.timestamp_millis(sql.lit(until_ms)))
+    return rows.orderBy(
+        table.begins, *(c for c in ("topic", "partition", "broker", "api", "event") if c in rows.columns)
+    )

@@ -1,0 +1,74 @@
+"""Partition timelines: who led a partition from when to when, with which ISR, and which decision made it so.
+
+Intervals are in the order of the controllers' decisions. `valid_from` is when the controller journalled the state,
+directly after ZooKeeper stored it; `valid_to` is the next one's `valid_from`, and null for the state of now.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as sql
+
+from klamm.insight.facts import DELETED, INITIAL, REASSIGNMENT_STEP
+from klamm.insight.journal import ORDER, at
+
+PARTITION: Final = ("topic", "partition")
+INTERVAL: Final = (
+    *PARTITION, "valid_from", "valid_to", "leader", "leader_epoch", "partition_epoch", "isr", "decision",
+    "unclean", "leader_before", "isr_before", "rejected", "changed_unseen", "node", *ORDER, "cause", "ts_ms",
+)  # fmt: skip
+"""The columns of a timeline."""
+
+
+def in_order_of_decisions() -> WindowSpec:
+    """The window over one partition's rows, in the order in which controllers decided them."""
+    return Window.partitionBy(*PARTITION).orderBy(*ORDER)
+
+
+def timeline(steps: DataFrame) -> DataFrame:
+    """The intervals of all partitions from their state steps, columns `INTERVAL`.
+
+    `leader` is -1 while nobody leads. `changed_unseen` says that the state changed within or at the end of the
+    interval without a line in this journal: a leader wrote its ISR itself (protocols before 2.7), Apache Kafka was
+    controller meanwhile, or a controller was killed before it wrote its lines; `valid_to` may be too late then.
+    """
+    states = for_each_partition(steps).where(sql.col("what") != REASSIGNMENT_STEP)
+    ordered = in_order_of_decisions()
+    following = {name: sql.lead(name).over(ordered) for name in ("what", "ts_ms", "leader_from", "isr_from")}
+    closed = states.select(
+        "*",
+        *(column.alias(f"next_{name}") for name, column in following.items()),
+    ).where(sql.col("what") != DELETED)
+    return closed.select(
+        *PARTITION,
+        at("ts_ms").alias("valid_from"),
+        at("next_ts_ms").alias("valid_to"),
+        sql.col("leader_to").alias("leader"),
+        "leader_epoch",
+        "partition_epoch",
+        "isr",
+        sql.col("what").alias("decision"),
+        sql.coalesce("unclean", sql.lit(False)).alias("unclean"),
+        sql.col("leader_from").alias("leader_before"),
+        sql.col("isr_from").alias("isr_before"),
+        "rejected",
+        _is_changed_unseen().alias("changed_unseen"),
+        "node",
+        *ORDER,
+        "cause",
+        "ts_ms",
+    )
+
+
+def for_each_partition(steps: DataFrame) -> DataFrame:
+    """The steps, where one that deletes a whole topic becomes one for each partition that the steps know of it."""
+    whole = steps.where("partition is null").drop("partition")
+    known = steps.where("partition is not null").select(*PARTITION).distinct()
+    return steps.where("partition is not null").unionByName(whole.join(known, "topic").select(*steps.columns))
+
+
+def _is_changed_unseen() -> Column:
+    """Whether the next decision was made on another state than this one left behind."""
+    is_new = sql.col("next_what").isin(DELETED, INITIAL) | sql.col("next_what").isNull()
+    is_same = (sql.col("next_leader_from") == sql.col("leader_to")) & (sql.col("next_isr_from") == sql.col("isr"))
+    return ~is_new & ~sql.coalesce(is_same, sql.lit(False))

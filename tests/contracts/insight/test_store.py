@@ -1,0 +1,93 @@
+"""Tables that are kept up to date batch by batch equal tables made at once, also after crashes and late lines."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.support.simulated_journals import SimulatedJournal
+
+from klamm.insight import facts, store
+from klamm.insight.journal import parse_lines
+from klamm.insight.store import InsightStore, WrongBatch
+from klamm.insight.timeline import timeline
+from klamm.runtime.randomness import Rng
+
+BATCHES = 3
+
+
+class Crash(Exception):
+    """In place of the end of a process."""
+
+
+def lines_of(spark: SparkSession, lines: Sequence[str]) -> DataFrame:
+    return parse_lines(spark.createDataFrame([(line,) for line in lines], "value string"))
+
+
+def rows_of(table: DataFrame) -> list[tuple[Any, ...]]:
+    """All rows, in an order that does not depend on their columns' types."""
+    return sorted((tuple(row) for row in table.collect()), key=repr)
+
+
+def in_batches(journals: Sequence[SimulatedJournal], rng: Rng) -> list[list[str]]:
+    """The lines in batches: mostly in order, one in a hundred late, one in a hundred twice."""
+    batches: list[list[str]] = [[] for _ in range(BATCHES)]
+    for journal in journals:
+        for number, line in enumerate(journal.lines):
+            batch = number * BATCHES // len(journal.lines)
+            if rng.random() < 0.01:
+                batch = rng.randrange(batch, BATCHES)
+            batches[batch].append(line)
+            if rng.random() < 0.01:
+                batches[rng.randrange(batch, BATCHES)].append(line)
+    return batches
+
+
+@pytest.fixture(scope="module")
+def batches(journals: Sequence[SimulatedJournal]) -> list[list[str]]:
+    return in_batches(journals[:2], Rng(7))
+
+
+def test_tables_in_batches_equal_tables_at_once_after_crashes(
+    spark: SparkSession, batches: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = InsightStore(spark, str(tmp_path / "tables"))
+    rng = Rng(8)
+    for number, lines in enumerate(batches):
+        written = lines_of(spark, lines)
+        if number == 1:
+            crash_after(monkeypatch, rng.randrange(1, 8))
+            with pytest.raises(Crash):
+                kept.add_batch(written, number)
+            monkeypatch.undo()
+        kept.add_batch(written, number)
+    kept.add_batch(written, number)  # Spark repeats a batch that it did not record as done
+    at_once = lines_of(spark, [line for lines in batches for line in lines])
+    for table, taken_from in store.FACTS.items():
+        assert rows_of(kept.facts(table)) == rows_of(taken_from(at_once))
+    intervals = rows_of(kept.timeline())
+    assert len(intervals) > 20
+    assert intervals == rows_of(timeline(facts.state_steps(at_once)))
+
+
+def crash_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    """Make the store crash after so many tables of a batch."""
+    write, left = InsightStore._write, iter(range(writes))
+
+    def write_or_crash(self: InsightStore, rows: DataFrame, table: str, batch: int) -> None:
+        if next(left, None) is None:
+            raise Crash
+        write(self, rows, table, batch)
+
+    monkeypatch.setattr(InsightStore, "_write", write_or_crash)
+
+
+def test_a_store_refuses_batches_of_a_query_that_began_anew(
+    spark: SparkSession, batches: list[list[str]], tmp_path: Path
+) -> None:
+    kept = InsightStore(spark, str(tmp_path / "tables"))
+    for number in range(2):
+        kept.add_batch(lines_of(spark, batches[number][:50]), number)
+    with pytest.raises(WrongBatch, match=r"has batches up to 1, and batch 0 comes again: the checkpoint"):
+        kept.add_batch(lines_of(spark, batches[0][:50]), 0)

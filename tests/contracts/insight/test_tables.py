@@ -1,0 +1,160 @@
+"""Each table of the journal of one small cluster, row by row; and `klamm insight`, which prints them."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from klamm.cli.app import app
+from klamm.insight.journal import read_files
+from klamm.insight.tables import Journal as JournalFacts
+from klamm.insight.tables import make_table, open_journal
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.runtime.disk import RealDisk
+from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal_files import JournalFiles
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+BEGIN_MS = 1_700_000_000_000
+DIED = "BrokerChange: dead [1], broker 1: its process ended (signal 9)"
+
+
+class Clock:
+    ms = BEGIN_MS
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def state(leader: int, epoch: int, *isr: int) -> LeaderAndIsr:
+    return LeaderAndIsr(BrokerId(leader), epoch, tuple(map(BrokerId, isr)), 4, epoch)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The journal of controller 2: broker 1, which led a-0 and alone a-1, dies at 10 s, and returns at 40 s."""
+    path = tmp_path_factory.mktemp("journal")
+    clock = Clock()
+    journal = Journal(JournalFiles(RealDisk(), str(path), 2), 2, clock)
+    journal.controller_epoch = 4
+    created = journal.event("TopicChange", waited_ms=5.0)
+    journal.leader_decision(created, "initial", A0, None, state(1, 0, 1, 2), replicas=(1, 2))
+    journal.leader_decision(created, "initial", A1, None, state(1, 0, 1), [(3, "not live")], replicas=(1, 3))
+    clock.ms = BEGIN_MS + 10_040
+    died = journal.event("BrokerChange", waited_ms=40.0)
+    journal.found(died, new=[], dead=[1], ended={"1": "its process ended (signal 9)"})
+    clock.ms += 10
+    journal.leader_decision(died, "offline", A0, state(1, 0, 1, 2), state(2, 1, 2), [(1, "not live")])
+    journal.leader_decision(died, "isr-removal", A1, state(1, 0, 1), state(-1, 1, 1), [(1, "replica went offline")])
+    journal.refused(died, "election", "no replica is live", partitions={"a": [1]}, rejected=[(3, "not live")])
+    journal.request(died, 2, "LEADER_AND_ISR", {"a": [0]}, count=1)
+    clock.ms += 10
+    journal.response(died, 2, "LEADER_AND_ISR", ms=7.5, failures=1, error=0)
+    journal.line(died, "done", event="BrokerChange", ms=30.0)
+    clock.ms = BEGIN_MS + 40_000
+    back = journal.event("BrokerChange", waited_ms=0.0)
+    journal.found(back, new=[1], dead=[])
+    journal.leader_decision(back, "offline", A1, state(-1, 1, 1), state(1, 2, 1))
+    clock.ms += 1_000
+    caught_up = journal.event("AlterPartitionReceived")
+    journal.leader_decision(caught_up, "alter-partition", A0, state(2, 1, 2), state(2, 1, 2, 1))
+    clock.ms += 1_000
+    deleted = journal.event("TopicDeletion")
+    journal.line(deleted, "deletion", step="completed", partitions={"a": [1]})
+    journal.flush()
+    return path
+
+
+@pytest.fixture(scope="module")
+def journal(spark: SparkSession, directory: Path) -> JournalFacts:
+    opened = open_journal(read_files(spark, [str(directory)]).cache())
+    return opened._replace(causes=opened.causes.cache())
+
+
+def s(seconds: float | None) -> datetime | None:
+    """The time so many seconds after the begin, as Spark gives it to Python."""
+    return None if seconds is None else datetime.fromtimestamp(BEGIN_MS / 1000 + seconds)  # noqa: DTZ006 local, as Spark
+
+
+def rows(name: str, journal: JournalFacts, *columns: str, **times: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in make_table(name, journal, **times).select(*columns).collect()]
+
+
+def test_a_timeline_goes_from_each_state_to_the_next(journal: JournalFacts) -> None:
+    columns = ("partition", "valid_from", "valid_to", "leader", "isr", "decision", "changed_unseen")
+    assert rows("timeline", journal, *columns) == [
+        (0, s(0), s(10.05), 1, [1, 2], "initial", False),
+        (1, s(0), s(10.05), 1, [1], "initial", False),
+        (0, s(10.05), s(41), 2, [2], "offline", False),
+        (1, s(10.05), s(40), -1, [1], "isr-removal", False),
+        (1, s(40), s(42), 1, [1], "offline", False),
+        (0, s(41), None, 2, [2, 1], "alter-partition", False),
+    ]
+
+
+def test_availability_begins_when_the_controller_noticed_that_the_leader_was_gone(journal: JournalFacts) -> None:
+    columns = ("partition", "since", "until", "ms", "leader_before", "leader_after", "why", "ended_by", "rejected")
+    assert rows("availability", journal, *columns) == [
+        (0, s(10), s(10.05), 50, 1, 2, DIED, DIED, [["1", "not live"]]),
+        (1, s(10), s(40), 30_000, 1, 1, DIED, "BrokerChange: new [1]", [["1", "replica went offline"]]),
+    ]
+    assert rows("availability", journal, "partition", since_ms=BEGIN_MS + 20_000) == [(1,)]
+    assert rows("availability", journal, "partition", until_ms=BEGIN_MS + 9_000) == []
+
+
+def test_elections_have_the_replicas_passed_over_and_the_refused_ones(journal: JournalFacts) -> None:
+    columns = ("at", "partition", "election", "leader_before", "leader", "rejected", "refused")
+    assert rows("elections", journal, *columns) == [
+        (s(0), 0, "initial", None, 1, [], None),
+        (s(0), 1, "initial", None, 1, [["3", "not live"]], None),
+        (s(10.05), 0, "offline", 1, 2, [["1", "not live"]], None),
+        (s(10.05), 1, "isr-removal", 1, -1, [["1", "replica went offline"]], None),
+        (s(10.05), 1, "election", None, None, [["3", "not live"]], "no replica is live"),
+        (s(40), 1, "offline", -1, 1, [], None),
+    ]
+
+
+def test_isr_changes_and_churn_count_who_left_and_who_entered(journal: JournalFacts) -> None:
+    assert rows("isr", journal, "at", "partition", "decision", "removed", "added") == [
+        (s(10.05), 0, "offline", [1], []),
+        (s(41), 0, "alter-partition", [], [1]),
+    ]
+    churn = rows("isr-churn", journal, "broker", "left", "entered", "partitions", interval="1 day")
+    assert churn == [(1, 1, 1, 1)]
+
+
+def test_balance_counts_leaders_and_partitions_that_prefer_another(journal: JournalFacts) -> None:
+    columns = ("broker", "since", "until", "led", "preferred", "led_elsewhere", "imbalance")
+    assert rows("balance", journal, *columns) == [
+        (1, s(0), s(10.05), 2, 2, 0, 0.0),
+        (1, s(10.05), s(40), 0, 2, 2, 1.0),
+        (2, s(10.05), None, 1, 0, 0, 0.0),
+        (1, s(40), s(42), 1, 2, 1, 0.5),
+        (1, s(42), None, 0, 1, 1, 1.0),
+    ]
+
+
+def test_times_of_requests_and_events_begin_at_the_notice_of_the_event(journal: JournalFacts) -> None:
+    requests = ("broker", "api", "requests", "failures", "sent_ms_p50", "answered_ms_p99")
+    assert rows("requests", journal, *requests, interval="1 day") == [(2, "LEADER_AND_ISR", 1, 1, 50, 7.5)]
+    events = ("event", "events", "waited_ms_p99", "handled_ms_p50")
+    assert rows("events", journal, *events, interval="1 day")[1] == ("BrokerChange", 2, 40.0, 30.0)
+
+
+def test_klamm_insight_prints_the_newest_rows_in_utc(spark: SparkSession, directory: Path) -> None:
+    words = ["insight", "availability", "--journal", str(directory)]
+    lines = CliRunner().invoke(app, [*words, "--limit", "1"], catch_exceptions=False).stdout.splitlines()
+    assert lines[0].split("\t")[:4] == ["topic", "partition", "since", "until"]
+    assert lines[1].split("\t")[:4] == ["a", "1", "2023-11-14 22:13:30.000", "2023-11-14 22:14:00.000"]
+    assert len(lines) == 2
+    printed = CliRunner().invoke(app, [*words, "--json", "--topic", "a"], catch_exceptions=False).stdout
+    assert [(row["partition"], row["since"], row["ms"]) for row in map(json.loads, printed.splitlines())] == [
+        (0, "2023-11-14T22:13:30.000Z", 50),
+        (1, "2023-11-14T22:13:30.000Z", 30_000),
+    ]
+    assert datetime.fromtimestamp(BEGIN_MS / 1000 + 10, UTC).isoformat() == "2023-11-14T22:13:30+00:00"
