@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.coordinator_workload import CoordinatorWorkload
-from tests.support.faults import FaultCampaign
+from tests.support.faults import HEAL_S, FaultCampaign
 from tests.support.mixed_cluster import MixedCluster
 from tests.support.workload import Workload
 
@@ -108,7 +108,8 @@ def run_round(options: argparse.Namespace, directory: Path, seed: int) -> bool:
         # while the first waits at a frozen one, and writes again what may be written already
         workload = Workload(cluster.bootstrap, SOURCE, PARTITIONS, options.rate, in_flight=1)
         only_klamm = not (options.kafka or options.mixed)
-        faults = FaultCampaign(cluster, workload, seed=seed, restart_at_once=only_klamm)
+        heal_s = HEAL_S if only_klamm else 3 * HEAL_S  # Apache Kafka's brokers start more slowly
+        faults = FaultCampaign(cluster, workload, seed=seed, restart_at_once=only_klamm, heal_s=heal_s)
         workload.start()
         clients.start()
         for topic in INTERNAL:

@@ -30,11 +30,19 @@ class FaultCampaign:
     """Faults on a cluster under load. `copies` is the replication factor of the workload's topic."""
 
     def __init__(
-        self, cluster: Cluster, workload: Workload, copies: int = 3, seed: int = 0, *, restart_at_once: bool = True
+        self,
+        cluster: Cluster,
+        workload: Workload,
+        copies: int = 3,
+        seed: int = 0,
+        *,
+        restart_at_once: bool = True,
+        heal_s: float = HEAL_S,
     ) -> None:
         self.cluster = cluster
         self.workload = workload
         self.copies = copies
+        self._heal_s = heal_s
         self._dice = random.Random(seed)
         self._restart_at_once = restart_at_once  # Apache Kafka cannot register while its old session lives
 
@@ -113,8 +121,8 @@ class FaultCampaign:
         fault()
         ended = time.monotonic()
         self._wait_until_acknowledged_again()
-        self.cluster.wait_until_complete(HEAL_S)
-        left_s = max(1.0, HEAL_S - (time.monotonic() - ended))
+        self.cluster.wait_until_complete(self._heal_s)
+        left_s = max(1.0, self._heal_s - (time.monotonic() - ended))
         self.cluster.wait_until_in_sync(self.workload.topic, self.workload.partitions, self.copies, left_s)
         return Recovery(name, time.monotonic() - began, self.workload.longest_gap_s(since=began))
 
@@ -122,5 +130,5 @@ class FaultCampaign:
         """Wait until the workload gets acknowledgements again."""
         count = len(self.workload.acknowledged)
         self.cluster.wait_until(
-            "a record is acknowledged again", lambda: len(self.workload.acknowledged) > count, HEAL_S
+            "a record is acknowledged again", lambda: len(self.workload.acknowledged) > count, self._heal_s
         )

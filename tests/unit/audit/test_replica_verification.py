@@ -4,14 +4,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 from tests.unit.log.compaction import COMPACTED
 from tests.unit.spark.stored_logs import ORDERS, clean, fill, log_manager, make_log, new_log
 from typer.testing import CliRunner
 
+from klamm.audit.replicas.key_comparison import KeyedLog, LastRecord, compare_keys
 from klamm.audit.replicas.partitions import stored_partitions
+from klamm.audit.replicas.replica_log import ReplicaLog
 from klamm.audit.replicas.verification import Verified, verify_partition
 from klamm.cli.app import app
 from klamm.log.checkpoints import HIGH_WATERMARKS, offsets_text
@@ -193,6 +195,44 @@ class TestCompactedLogs:
 
         assert (found.offset, found.replicas) == (batch.base_offset, (str(tmp_path / "one" / "orders-0"),))
         assert "checksum" in found.problem
+
+
+class NamedReplica:
+    """A replica of which only the name is asked."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+KEY = b"key"
+OLD, NEW, TOMBSTONE = LastRecord(3, 1), LastRecord(5, 2), LastRecord(5, None)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "is_superseded", "lacks"),
+    [
+        (NEW, NEW, False, False),
+        (OLD, NEW, False, True),
+        (None, NEW, False, True),
+        (None, NEW, True, False),
+        (OLD, NEW, True, False),
+        (None, TOMBSTONE, False, False),
+        (OLD, TOMBSTONE, False, True),
+        (LastRecord(5, 1), NEW, False, True),
+    ],
+)
+def test_a_last_record_may_be_missing_only_where_compaction_may_remove_it(
+    mine: LastRecord | None, others: LastRecord, is_superseded: bool, lacks: bool
+) -> None:
+    one, two = cast("ReplicaLog", NamedReplica("one")), cast("ReplicaLog", NamedReplica("two"))
+    logs = [
+        KeyedLog(one, {} if mine is None else {KEY: mine}, {KEY} if is_superseded else set()),
+        KeyedLog(two, {KEY: others}, set()),
+    ]
+
+    found = compare_keys(logs)
+
+    assert (found is not None and (found.offset, one in found.lacking) == (5, True)) == lacks
 
 
 class TestCommand:

@@ -174,7 +174,7 @@ def first_at(times: list[int], time: int) -> int:
 
 
 class TestTimes:
-    @pytest.mark.parametrize("damage", ["none", "missing", "stale", "flipped", "zeros"])
+    @pytest.mark.parametrize("damage", ["none", "missing", "stale", "flipped", "early", "zeros"])
     async def test_a_starting_time_selects_the_brokers_offset_whatever_the_indexes_say(
         self, tmp_path: Path, damage: str
     ) -> None:
@@ -217,11 +217,19 @@ def _flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+def _make_early(path: Path) -> None:
+    """Entries that claim that all records up to their offset are older than they are."""
+    if path.suffix == ".timeindex":
+        entries = struct.iter_unpack(">qi", path.read_bytes())
+        path.write_bytes(b"".join(struct.pack(">qi", time - 10_000, relative) for time, relative in entries))
+
+
 INDEX_DAMAGE: dict[str, Callable[[Path], object]] = {
     "none": lambda path: None,
     "missing": Path.unlink,
     "stale": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 24 * 12]),
     "flipped": _flip,
+    "early": _make_early,
     "zeros": lambda path: path.write_bytes(path.read_bytes() + bytes(12 * 1_000 + 5)),
 }
 
@@ -456,7 +464,7 @@ class TestWhileTheBrokerRuns:
             before = tmp_path / "before"
             shutil.copytree(tmp_path / "orders-0", before)
             await clean(logs)
-        cleaned = segment_paths(tmp_path)[0]
+        cleaned = max(segment_paths(tmp_path), key=lambda path: path.stat().st_size)
         swap = cleaned.with_name(cleaned.name + ".swap")
         expected = offsets_stored(tmp_path)
         cleaned.rename(swap)

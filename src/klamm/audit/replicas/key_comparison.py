@@ -31,7 +31,7 @@ class KeyedLog(NamedTuple):
 
 
 class KeyDifference(NamedTuple):
-    """The record at this offset is the last one of its key on some replicas, and these lack it or have another."""
+    """The record at this offset is the last one of its key on some replicas; others lack it, or values differ."""
 
     offset: int
     key: bytes
@@ -59,6 +59,9 @@ def read_keys(replica: ReplicaLog, start: int, own_end: int, common_end: int) ->
 def _difference_of(key: bytes, logs: Sequence[KeyedLog]) -> KeyDifference | None:
     """The replicas that lack the last record of a key; None where all may be as they are."""
     newest = max((log.last[key] for log in logs if key in log.last), key=lambda record: record.offset)
+    holding = [log for log in logs if key in log.last and log.last[key].offset == newest.offset]
+    if any(log.last[key] != newest for log in holding):  # nobody knows which value is right
+        return KeyDifference(newest.offset, key, tuple(log.replica for log in holding))
     lacking = tuple(
         log.replica
         for log in logs

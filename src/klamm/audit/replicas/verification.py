@@ -145,7 +145,7 @@ def _of_keys(partition: TopicPartition, difference: KeyDifference) -> Divergence
         partition,
         difference.offset,
         tuple(r.name for r in difference.lacking),
-        f"the last record of key {key[:100]!r} is at offset {difference.offset}, and these replicas do not have it",
+        f"the last record of key {key[:100]!r} is at offset {difference.offset}, these replicas lack it or differ",
         _remedy(difference.lacking, partition),
     )
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, parse_offsets
 from klamm.log.errors import BadLogDirectory
 from klamm.log.meta_properties import META_PROPERTIES, read_meta
-from klamm.log.names import PARTITION_METADATA, DirectoryKind, parse_directory
+from klamm.log.names import PARTITION_METADATA, parse_directory
 from klamm.log.partition_metadata import read_topic_id
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import id_to_text
@@ -142,8 +142,8 @@ def _live_partition(name: str) -> TopicPartition | None:
         parsed = parse_directory(name)
     except ValueError:
         return None
-    is_live = parsed.kind is DirectoryKind.LIVE and name not in _NOT_LOGS and name == str(parsed.partition)
-    return parsed.partition if is_live else None
+    is_live = name == str(parsed.partition)  # others have a suffix
+    return parsed.partition if is_live and name not in _NOT_LOGS else None
 
 
 def _remedy(disk: Disk, path: str) -> str:
