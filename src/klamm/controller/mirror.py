@@ -196,7 +196,7 @@ class Mirror:
             self.lose(f"the ZooKeeper session is {state}")
 
     def lose(self, why: str) -> None:
-        """Make the copy unusable for this reason; only the first reason is kept."""
+        """Mark this mirror of the context as unusable, with the reason; only the first reason is kept."""
         if not self.lost.is_set():
             self.why_lost = why
             self._changed.clear()

@@ -60,6 +60,6 @@ class Sessions:
         group.pending_members[member_id] = timer
 
     def _on_pending_timer(self, group: Group, member_id: str) -> None:
-        """Report a member id that no client used in time, unless the group is dead."""
+        """Have a member id removed that was given to a client and not used in time, unless the group is dead."""
         if group.state is not DEAD:
             self.on_pending_expired(group, member_id)

@@ -378,9 +378,10 @@ class Partition:
             watcher.mark_changed(wakes=True)
 
     def on_isr_committed(self) -> None:
-        """Let the next fetch of each follower outside the ISR read the partition: it may be caught up by now.
+        """Have the next fetch of each follower outside the ISR checked: it may be caught up by now.
 
-        While an ISR change is pending, no follower is proposed as a member.
+        Followers are not proposed for the ISR while a change of it is pending, and a fetch without news would not be
+        looked at.
         """
         for watcher in self._followers:
             if watcher.waiter.replica_id not in self.isr_state.isr:

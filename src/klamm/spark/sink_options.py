@@ -59,7 +59,7 @@ def parse_level(low: int, high: int) -> Callable[[str], int]:
     """Return a parser of compression levels from `low` to `high`."""
 
     def parse(text: str) -> int:
-        """Return the level. Raises ValueError."""
+        """Return the compression level in the text. Raises ValueError."""
         if not re.fullmatch(r"-?[0-9]{1,9}", text) or not low <= int(text) <= high:
             raise ValueError(f"compression level {text!r} is not valid; give a whole number from {low} to {high}")
         return int(text)

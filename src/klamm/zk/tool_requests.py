@@ -69,5 +69,5 @@ class ToolRequestStore:
 
 
 def remove_unless_changed(found: ToolRequest) -> Callable[[bytes | None], Remainder]:
-    """A `remainder` function that removes the request if it is still the one that was read."""
+    """Return a function that says: remove the request if its znode still has the content that was read."""
     return lambda now: Remainder.NOTHING if now == found.payload else Remainder.AS_IT_IS

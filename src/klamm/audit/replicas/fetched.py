@@ -50,7 +50,7 @@ class FetchedReplicaLog:
 
     @property
     def name(self) -> str:
-        """The broker."""
+        """The id of the broker that has this replica, as text."""
         return f"broker {self._broker_id}"
 
     def is_compacted(self) -> bool:

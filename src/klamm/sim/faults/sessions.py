@@ -54,7 +54,7 @@ def expire_registering(cluster: ScheduledCluster, draw: Draw) -> None:
 
 
 def expire_becoming_controller(cluster: ScheduledCluster, draw: Draw) -> None:
-    """The session of the next elected controller ends before the write, or after it without the answer."""
+    """The ZooKeeper session of the next controller ends before its election is written, or before it has the answer."""
     _expire_during_write(cluster, draw, lambda step: step.becomes_controller, "taking office")
 
 
