@@ -97,6 +97,7 @@ def _decision_text(facts: dict[str, Any]) -> str:
     else:
         words = f"{_leader_text(after)} (was {_node_text(before)})"
     isr_before, isr = facts.pop("isr_from", None), facts.pop("isr", None)
+    facts.pop("replicas", None)  # `rejected` has those that are not in the ISR
     if epoch is not None:
         words += f", leader epoch {epoch}"
     if isr is not None:
