@@ -187,8 +187,9 @@ def committed_records(bootstrap: str, topic: str) -> list[Message]:
     consumer = Consumer({**settings, "isolation.level": "read_committed"})
     partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
     consumer.assign([TopicPartition(topic, n, 0) for n in partitions])
-    found, ended = [], 0
-    while ended < len(partitions):
+    found: list[Message] = []
+    ended: set[int | None] = set()  # a partition may report its end again after an offset reset
+    while len(ended) < len(partitions):
         message = consumer.poll(60)
         assert message is not None, f"no end of {topic} after a minute"
         error = message.error()
@@ -196,7 +197,7 @@ def committed_records(bootstrap: str, topic: str) -> list[Message]:
             found.append(message)
         else:
             assert error.code() == KafkaError._PARTITION_EOF, error
-            ended += 1
+            ended.add(message.partition())
     consumer.close()
     return found
 
