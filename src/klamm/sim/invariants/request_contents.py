@@ -77,7 +77,8 @@ def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | N
     Except for replicas that a reassignment adds, for which it is repeated (`updateLeaderEpochAndSendRequest`), and in
     klamm for replicas whose earlier log the broker reported as deleted, also if it reported that in this term before a
     topic of the same name came up: the controller handles the report afterwards, and the broker ignores an equal epoch.
-    What an earlier controller created is not new to one that reads it in failover (`initializeReplicaState`).
+    What an earlier controller created is not new to one that reads it in failover (`initializeReplicaState`). Such a
+    one may be deposed by then: the controller that created the partition does not know what it told.
     """
     elected_at = history.controllers.elected_at.get(event.term.epoch, 0)
     began_at = history.controllers.began_at.get((event.term.broker, event.term.incarnation), 0)
@@ -88,6 +89,10 @@ def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | N
             broker in told.adding_replicas
             or (p, broker) in history.requests.deleted
             or history.requests.deletion_answered_in.get((p, broker)) == event.term.epoch
+            or (
+                history.states.versions[p][0].controller_epoch == event.term.epoch
+                and (p, broker) not in history.requests.told_as_new
+            )
         )
         if told.is_new and not may_be_again and told_in > history.assignments.dropped_in.get((p, broker), -1):
             return f"{p}: broker {broker} is sent is_new again, after leader epoch {told_in}"
