@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--connector-cases", action="store_true", help="200 reads beside Spark's own connector")
     parser.addoption("--all-generated-scripts", action="store_true", help="every script generated for the controller")
     parser.addoption("--client-rounds", type=int, default=1, help="how often clients and brokers are killed")
-    parser.addoption("--journals", type=int, default=6, help="simulated clusters whose journals become tables")
+    parser.addoption("--journals", type=int, default=3, help="simulated clusters whose journals become tables")
     parser.addoption("--planted-damage", type=int, default=60, help="flips, cuts and gaps in replicas, by number")
     parser.addoption("--stored-logs", type=int, default=30, help="generated logs to read from files and by Fetch")
     parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from klamm.controller.settings import parse_ibp
 from klamm.model.ids import TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -37,11 +39,15 @@ class SimulatedJournal:
 
 def simulate(seed: int) -> SimulatedJournal:
     """Run the schedule of a seed. Its topics and causes get the seed as prefix, so that journals can be mixed."""
-    silence_logging()
     script = write_script(Options.of(seed))
     loop = SimulatedLoop(script.options.seed, script.options.policy)
     cluster = SimulatedCluster(script, loop, records_story=True)
-    loop.run(cluster.run(), limit_s=1_000, max_steps=MAX_STEPS)
+    configured = structlog.get_config()
+    silence_logging()
+    try:
+        loop.run(cluster.run(), limit_s=1_000, max_steps=MAX_STEPS)
+    finally:
+        structlog.configure(**configured)
     states = cluster.history.states
     prefix = f"s{seed}."
     lines = [json.loads(line) for line in cluster.journal.decode().splitlines()]

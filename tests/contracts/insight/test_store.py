@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.support.simulated_journals import SimulatedJournal
 
 from klamm.insight import facts, store
-from klamm.insight.journal import parse_lines
+from klamm.insight.journal import empty_lines, parse_lines
 from klamm.insight.store import InsightStore, WrongBatch
 from klamm.insight.timeline import timeline
 from klamm.runtime.randomness import Rng
 
-BATCHES = 3
+BATCHES = 2
 
 
 class Crash(Exception):
@@ -46,7 +46,7 @@ def in_batches(journals: Sequence[SimulatedJournal], rng: Rng) -> list[list[str]
 
 @pytest.fixture(scope="module")
 def batches(journals: Sequence[SimulatedJournal]) -> list[list[str]]:
-    return in_batches(journals[:2], Rng(7))
+    return in_batches(journals[:1], Rng(7))
 
 
 def test_tables_in_batches_equal_tables_at_once_after_crashes(
@@ -56,7 +56,7 @@ def test_tables_in_batches_equal_tables_at_once_after_crashes(
     rng = Rng(8)
     for number, lines in enumerate(batches):
         written = lines_of(spark, lines)
-        if number == 1:
+        if number == BATCHES - 1:
             crash_after(monkeypatch, rng.randrange(1, 8))
             with pytest.raises(Crash):
                 kept.add_batch(written, number)
@@ -84,10 +84,9 @@ def crash_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
 
 
 def test_a_store_refuses_batches_of_a_query_that_began_anew(
-    spark: SparkSession, batches: list[list[str]], tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = InsightStore(spark, str(tmp_path / "tables"))
-    for number in range(2):
-        kept.add_batch(lines_of(spark, batches[number][:50]), number)
+    monkeypatch.setattr(kept, "_commits", lambda: [0, 1])
     with pytest.raises(WrongBatch, match=r"has batches up to 1, and batch 0 comes again: the checkpoint"):
-        kept.add_batch(lines_of(spark, batches[0][:50]), 0)
+        kept.add_batch(empty_lines(spark), 0)
