@@ -152,6 +152,7 @@ def test_a_pipeline_that_crashes_behind_its_sink_has_each_record_once_in_sink_or
     assert [(p.next_offset, p.end, p.lag) for p in found.values()] == [(3, 3, 0)] * PARTITIONS
 
 
+@pytest.mark.usefixtures("long_test")
 def test_a_replay_with_a_corrected_file_empties_the_dead_letters_into_the_table(
     spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec], tmp_path: Path
 ) -> None:

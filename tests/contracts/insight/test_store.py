@@ -15,6 +15,8 @@ from klamm.insight.timeline import timeline
 from klamm.runtime.randomness import Rng
 
 BATCHES = 2
+WRITES = 8
+"""Of a batch."""
 
 
 class Crash(Exception):
@@ -50,19 +52,25 @@ def batches(journals: Sequence[SimulatedJournal]) -> list[list[str]]:
 
 
 def test_tables_in_batches_equal_tables_at_once_after_crashes(
-    spark: SparkSession, batches: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    batches: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     kept = InsightStore(spark, str(tmp_path / "tables"))
-    rng = Rng(8)
-    for number, lines in enumerate(batches):
-        written = lines_of(spark, lines)
-        if number == BATCHES - 1:
-            crash_after(monkeypatch, rng.randrange(1, 8))
-            with pytest.raises(Crash):
-                kept.add_batch(written, number)
-            monkeypatch.undo()
-        kept.add_batch(written, number)
-    kept.add_batch(written, number)  # Spark repeats a batch that it did not record as done
+    *earlier, newest = (lines_of(spark, lines) for lines in batches)
+    for number, lines in enumerate(earlier):
+        kept.add_batch(lines, number)
+    is_thorough = request.config.getoption("--journals") > 100
+    for writes in range(1, WRITES) if is_thorough else ():
+        crash_after(monkeypatch, writes)
+        with pytest.raises(Crash):
+            kept.add_batch(newest, len(earlier))
+        monkeypatch.undo()
+    kept.add_batch(newest, len(earlier))
+    if is_thorough:
+        kept.add_batch(newest, len(earlier))  # Spark repeats a batch that it did not record as done
     at_once = lines_of(spark, [line for lines in batches for line in lines])
     for table, taken_from in store.FACTS.items():
         assert rows_of(kept.facts(table)) == rows_of(taken_from(at_once))
