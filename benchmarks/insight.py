@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from klamm.insight.facts import causes, event_lines, state_steps
+from klamm.insight.facts import causes, event_lines
 from klamm.insight.journal import read_files
 from klamm.insight.store import InsightStore
-from klamm.insight.timeline import timeline
+from klamm.insight.tables import open_journal
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.disk import RealDisk
@@ -52,7 +52,7 @@ def measure(directory: Path, decisions: int, partitions: int, batches: int) -> N
     read_files(spark, [str(parts[0])]).count()  # Java compiles meanwhile
     lines = read_files(spark, [str(part) for part in parts])
     report(
-        "timeline at once", decisions, lambda: timeline(state_steps(lines)).write.format("noop").mode("append").save()
+        "timeline at once", decisions, lambda: open_journal(lines).intervals.write.format("noop").mode("append").save()
     )
     report("causes in words", decisions, lambda: causes(event_lines(lines)).write.format("noop").mode("append").save())
     store = InsightStore(spark, str(directory / "tables"))

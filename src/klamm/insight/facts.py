@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType
 
-from klamm.insight.journal import LINE_ID
+from klamm.insight.journal import LINE_ID, TOLD
 from klamm.telemetry.journal_reader import describe_event, parse_lines
 
 DELETED: Final = "deleted"
@@ -53,10 +53,9 @@ def state_steps(lines: DataFrame) -> DataFrame:
 
 
 def event_lines(lines: DataFrame) -> DataFrame:
-    """Controller events, with what they found and when they were done; `line` is the text of the first two kinds."""
-    told = lines.where("kind in ('event', 'found', 'done')")
-    text = sql.when(sql.col("kind") != "done", sql.col("line"))
-    return told.select(*_COMMON, "event", "waited_ms", "ms", text.alias("line"))
+    """Controller events, with what they found and when they were done; `line` is the text of the first two."""
+    told = lines.where(sql.col("kind").isin(*TOLD, "done"))
+    return told.select(*_COMMON, "event", "waited_ms", "ms", "line")
 
 
 def request_lines(lines: DataFrame) -> DataFrame:

@@ -66,6 +66,8 @@ _FIELDS: Final[dict[str, DataType]] = {
 LINE: Final = StructType([StructField(name, kind) for name, kind in _FIELDS.items()])
 """The fields of journal lines that the tables use. A line has those of its kind; the others are null."""
 
+TOLD: Final = ("event", "found")
+"""The kinds of lines whose text is kept, in the column `line`: events are described from it."""
 LINE_ID: Final = ("node", "incarnation", "seq", "ts_ms", "kind")
 """What repeated lines have in common, see `klamm.telemetry.journal_reader.distinct`."""
 ORDER: Final = ("controller_epoch", "seq")
@@ -73,12 +75,12 @@ ORDER: Final = ("controller_epoch", "seq")
 
 
 def read_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The journal lines of these files or directories of nodes: columns of `LINE`, `line` and `incarnation`.
+    """The journal lines of these files or directories of nodes, in the columns of `LINE`, `line` and `incarnation`.
 
     Files other than `klamm-journal-*.jsonl` are left out. An incomplete last line, as a kill leaves it, is left out.
     """
-    texts = spark.read.option("pathGlobFilter", "klamm-journal-*.jsonl").text(list(paths))
-    return parse_lines(texts.select("value"))
+    texts = spark.read.option("pathGlobFilter", "klamm-journal-*.jsonl").text(list(dict.fromkeys(paths)))
+    return _columns(texts.select("value"))  # files have each line once
 
 
 def read_topic(spark: SparkSession, bootstrap_servers: str, topic: str = JOURNAL_TOPIC) -> DataFrame:
@@ -100,10 +102,12 @@ def parse_lines(values: DataFrame) -> DataFrame:
 def _columns(values: DataFrame) -> DataFrame:
     """Parse the lines; what is no complete JSON object with the fields of all journal lines is left out."""
     text = sql.col("value").cast("string")
-    parsed = values.select(text.alias("line"), sql.from_json(text, LINE).alias("parsed"))
+    # without the array, a filter on the fields would parse each line once more for each of them
+    once = sql.explode(sql.array(sql.from_json(text, LINE)))
+    parsed = values.select(text.alias("line"), once.alias("parsed"))
     return (
         parsed.where("parsed.kind is not null and parsed.seq is not null and parsed.ts_ms is not null")
-        .select("parsed.*", "line")
+        .select("parsed.*", sql.when(sql.col("parsed.kind").isin(*TOLD), sql.col("line")).alias("line"))
         .withColumn("incarnation", sql.substring_index("cause", ".", 2))
     )
 

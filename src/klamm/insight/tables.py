@@ -99,7 +99,7 @@ TABLES: Final = {
 
 def open_journal(lines: DataFrame) -> Journal:
     """What the tables are made of, from journal lines as `klamm.insight.journal` reads them."""
-    steps = state_steps(lines)
+    steps = state_steps(lines).cache()  # every table needs it, some of them twice
     return Journal(
         steps, request_lines(lines), refusal_lines(lines), timeline(steps), causes(event_lines(lines))
     )  # fmt: skip
