@@ -62,7 +62,7 @@ def parse_registry(text: str) -> str:
     if parts.username or parts.password:
         raise HiddenValue(f"the URL has a user or password in it; remove them, and set {AUTH_OPTION}")
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ValueError(f"{text!r} is not a URL; give for example http://registry:8081")
+        raise ValueError(f"{text!r} is not a URL; give for example http://schemas:8081")
     return text.strip().rstrip("/")
 
 

@@ -198,7 +198,7 @@ AVRO = {"valueFormat": "avro", "valueSchema": json.dumps(NEW)}
 WRONG = {
     "a secret": (AVRO | {"schemaRegistry": "http://r", "schemaRegistryAuth": SECRET}, "a secret is not written here"),
     "a password": (AVRO | {"schemaRegistry": f"http://{SECRET}@r"}, "remove them, and set schemaRegistryAuth"),
-    "no URL": (AVRO | {"schemaRegistry": "registry:8081"}, "is not a URL; give for example http://registry:8081"),
+    "no URL": (AVRO | {"schemaRegistry": "schemas:8081"}, "is not a URL; give for example http://schemas:8081"),
     "auth alone": (AVRO | {"schemaRegistryAuth": "env:A"}, "is set without schemaRegistry"),
     "JSON": (
         {"valueFormat": "json", "valueSchema": "id INT", "schemaRegistry": "http://r"},
