@@ -39,25 +39,17 @@ def timeline(steps: DataFrame) -> DataFrame:
         "*",
         *(column.alias(f"next_{name}") for name, column in following.items()),
     ).where(sql.col("what") != DELETED)
-    return closed.select(
-        *PARTITION,
-        at("ts_ms").alias("valid_from"),
-        at("next_ts_ms").alias("valid_to"),
-        sql.col("leader_to").alias("leader"),
-        "leader_epoch",
-        "partition_epoch",
-        "isr",
-        sql.col("what").alias("decision"),
-        sql.coalesce("unclean", sql.lit(False)).alias("unclean"),
-        sql.col("leader_from").alias("leader_before"),
-        sql.col("isr_from").alias("isr_before"),
-        "rejected",
-        _is_changed_unseen().alias("changed_unseen"),
-        "node",
-        *ORDER,
-        "cause",
-        "ts_ms",
-    )
+    named = {
+        "valid_from": at("ts_ms"),
+        "valid_to": at("next_ts_ms"),
+        "leader": sql.col("leader_to"),
+        "decision": sql.col("what"),
+        "unclean": sql.coalesce("unclean", sql.lit(False)),
+        "leader_before": sql.col("leader_from"),
+        "isr_before": sql.col("isr_from"),
+        "changed_unseen": _is_changed_unseen(),
+    }
+    return closed.withColumns(named).select(*INTERVAL)
 
 
 def for_each_partition(steps: DataFrame) -> DataFrame:
