@@ -8,10 +8,10 @@ from pyspark.sql import functions as sql
 from klamm.insight.facts import DELETED, INITIAL, with_causes
 from klamm.insight.journal import ORDER, at
 from klamm.insight.timeline import PARTITION, in_order_of_decisions
+from klamm.model.ids import NO_BROKER
 
 _AFTER_A_FAILURE: Final = ("offline", "unclean")
 """The elections that are held because the leader is gone."""
-_NOBODY: Final = -1
 
 
 def unavailability(intervals: DataFrame, causes: DataFrame) -> DataFrame:
@@ -73,7 +73,7 @@ def _without_leader(rows: DataFrame) -> DataFrame:
         .otherwise(sql.col("first.valid_from"))
         .alias("since"),
         sql.col("last.valid_to").alias("until"),
-        sql.nullif(sql.col("first.leader_before"), sql.lit(_NOBODY)).alias("leader_before"),
+        sql.nullif(sql.col("first.leader_before"), sql.lit(int(NO_BROKER))).alias("leader_before"),
         sql.when(is_led_again, sql.col("last.next_leader")).alias("leader_after"),
         sql.col("first.why").alias("why"),
         sql.when(is_led_again, sql.col("last.next_why"))

@@ -1,13 +1,16 @@
 """How many partitions each broker led over time, and how many of those that prefer it others led."""
 
+from typing import Final
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from klamm.insight.facts import DELETED, INITIAL
 from klamm.insight.journal import at
 from klamm.insight.timeline import PARTITION, for_each_partition, in_order_of_decisions
+from klamm.model.ids import NO_BROKER
 
-_NOBODY = -1
+_NOBODY: Final = int(NO_BROKER)
 
 
 def leader_balance(steps: DataFrame) -> DataFrame:

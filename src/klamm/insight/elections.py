@@ -1,5 +1,7 @@
 """Elections: who was elected, who was passed over and why, and which event caused it; refused elections, too."""
 
+from typing import Final
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
@@ -7,7 +9,7 @@ from klamm.insight.facts import with_causes
 from klamm.insight.journal import ORDER, at
 from klamm.insight.timeline import PARTITION
 
-REFUSED = "election", "rebalance"
+REFUSED: Final = ("election", "rebalance")
 """What the journal calls refusals to elect a leader."""
 
 
