@@ -16,8 +16,8 @@ from klamm.insight.store import InsightStore
 from klamm.insight.timeline import timeline
 
 
-class Journal(NamedTuple):
-    """What all tables are made of."""
+class JournalFacts(NamedTuple):
+    """What all tables are made of. They use `steps` and `causes` several times: cache those of a large journal."""
 
     steps: DataFrame
     requests: DataFrame
@@ -27,7 +27,7 @@ class Journal(NamedTuple):
 
 
 class InsightTable(NamedTuple):
-    make: Callable[[Journal, str], DataFrame]
+    make: Callable[[JournalFacts, str], DataFrame]
     """From a journal, and the interval that counts are summed over, such as `1 hour`."""
     begins: str
     """The column with the time at which a row begins."""
@@ -36,7 +36,7 @@ class InsightTable(NamedTuple):
     summary: str
 
 
-def _timeline(journal: Journal) -> DataFrame:
+def _timeline(journal: JournalFacts) -> DataFrame:
     """The timeline with the event that caused each state."""
     told = with_causes(journal.intervals, journal.causes)
     return told.select(
@@ -97,17 +97,17 @@ TABLES: Final = {
 }
 
 
-def open_journal(lines: DataFrame) -> Journal:
+def open_journal(lines: DataFrame) -> JournalFacts:
     """What the tables are made of, from journal lines as `klamm.insight.journal` reads them."""
-    steps = state_steps(lines).cache()  # every table needs it, some of them twice
-    return Journal(
+    steps = state_steps(lines)
+    return JournalFacts(
         steps, request_lines(lines), refusal_lines(lines), timeline(steps), causes(event_lines(lines))
     )  # fmt: skip
 
 
-def open_store(store: InsightStore) -> Journal:
+def open_store(store: InsightStore) -> JournalFacts:
     """What the tables are made of, from a store that is kept up to date."""
-    return Journal(
+    return JournalFacts(
         store.facts("steps"),
         store.facts("requests"),
         store.facts("refusals"),
@@ -117,7 +117,12 @@ def open_store(store: InsightStore) -> Journal:
 
 
 def make_table(
-    name: str, journal: Journal, *, since_ms: int | None = None, until_ms: int | None = None, interval: str = "1 hour"
+    name: str,
+    journal: JournalFacts,
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    interval: str = "1 hour",
 ) -> DataFrame:
     """One of `TABLES`, in order of time: the rows that overlap the time from `since_ms` to `until_ms`."""
     table = TABLES[name]

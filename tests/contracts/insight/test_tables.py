@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from klamm.cli.app import app
 from klamm.insight.journal import read_files
-from klamm.insight.tables import Journal as JournalFacts
-from klamm.insight.tables import make_table, open_journal
+from klamm.insight.tables import JournalFacts, make_table, open_journal
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.disk import RealDisk

@@ -15,7 +15,7 @@ from klamm.cli.times import parse_duration, parse_time
 from klamm.explain.sources import journal_directories
 from klamm.insight.journal import read_files, read_topic
 from klamm.insight.store import InsightStore
-from klamm.insight.tables import TABLES, Journal, make_table, open_journal, open_store
+from klamm.insight.tables import TABLES, JournalFacts, make_table, open_journal, open_store
 from klamm.model.errors import UsageError
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import RealDisk
@@ -109,7 +109,7 @@ def follow(
         print_line(f"Stopped. The same command continues {tables}.")
 
 
-def _journal(data: str, journals: Sequence[str], bootstrap: str | None, tables: str | None) -> Journal:
+def _journal(data: str, journals: Sequence[str], bootstrap: str | None, tables: str | None) -> JournalFacts:
     """Open what the command line names. Raises CannotExplain where there is no journal, and UsageError."""
     named = [
         option
@@ -127,9 +127,11 @@ def _journal(data: str, journals: Sequence[str], bootstrap: str | None, tables: 
     return _kept(open_journal(read_topic(quiet_session("klamm insight"), bootstrap).cache()))
 
 
-def _kept(journal: Journal) -> Journal:
-    """The journal with its causes kept in memory: tables use them twice."""
-    return journal._replace(causes=journal.causes.cache())
+def _kept(journal: JournalFacts) -> JournalFacts:
+    """The journal with what tables use several times kept in memory."""
+    journal.steps.cache()
+    journal.causes.cache()
+    return journal
 
 
 def _time(option: str, text: str | None, now_ms: int) -> int | None:
