@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from klamm.cli.app import app
 from klamm.insight.journal import read_files
 from klamm.insight.tables import JournalFacts, make_table, open_journal
+from klamm.insight.timeline import timeline
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.disk import RealDisk
@@ -94,6 +95,20 @@ def test_a_timeline_goes_from_each_state_to_the_next(journal: JournalFacts) -> N
         (1, s(40), s(42), 1, [1], "offline", False),
         (0, s(41), None, 2, [2, 1], "alter-partition", False),
     ]
+
+
+def test_a_timeline_shows_where_a_state_changed_without_a_line_in_the_journal(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    journal = Journal(JournalFiles(RealDisk(), str(tmp_path), 2), 2, Clock())
+    journal.controller_epoch = 4
+    cause = journal.event("AlterPartitionReceived")
+    journal.leader_decision(cause, "initial", A0, None, state(1, 0, 1, 2))
+    journal.leader_decision(cause, "alter-partition", A0, state(1, 0, 1), state(1, 0, 1, 2))
+    journal.flush()
+    opened = open_journal(read_files(spark, [str(tmp_path)]))
+    told = timeline(opened.steps).orderBy("seq").select("decision", "changed_unseen")
+    assert [tuple(row) for row in told.collect()] == [("initial", True), ("alter-partition", False)]
 
 
 def test_availability_begins_when_the_controller_noticed_that_the_leader_was_gone(journal: JournalFacts) -> None:
