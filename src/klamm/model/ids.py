@@ -28,6 +28,15 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+@lru_cache(maxsize=65_536)
+def shared_partition(topic: str, partition: int) -> TopicPartition:
+    """Return the partition, as the object that was returned before if that is remembered, to save memory.
+
+    A thousand groups may keep offsets of the same partitions.
+    """
+    return TopicPartition(topic, partition)
+
+
 def parse_topic_partition(text: str) -> TopicPartition:
     """Read `topic-3`; the partition follows the last dash, as in a log directory's name.
 

@@ -1,5 +1,6 @@
 """What request handlers know of a connection. Source: RequestContext.java, KafkaPrincipal.java."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 
@@ -34,13 +35,22 @@ class ClientSoftware(NamedTuple):
     version: str = "unknown"
 
 
+def do_nothing() -> None:
+    """Do nothing: the connection is closed, or the request has no connection."""
+
+
 class ClientConnection:
     """The state of one connection; handlers get it with each request."""
 
-    __slots__ = ("peer", "principal", "software")
+    __slots__ = ("let_next_begin", "peer", "principal", "software")
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.principal = ANONYMOUS
         """Anonymous until a handler has authenticated the client."""
         self.software = ClientSoftware()
+        self.let_next_begin: Callable[[], None] = do_nothing
+        """Called by the handler of the newest request when all is done but the wait for its response.
+
+        The next request may begin then, if both may overlap. The responses keep their order.
+        """

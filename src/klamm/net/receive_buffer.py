@@ -114,7 +114,7 @@ class ReceiveBuffer:
         self._start = self._end = 0
 
     def _compact(self, frame_bytes: int) -> None:
-        """Move the held bytes to the front where a frame would not fit behind them."""
+        """Move the held bytes to the front where a frame would not fit after them."""
         if self._start + frame_bytes > SMALL_BYTES:
             held = self._end - self._start
             self._small[:held] = self._small[self._start : self._end]

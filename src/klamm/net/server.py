@@ -1,17 +1,22 @@
-"""The server of a node: one request at a time per connection, responses in order, all buffers bounded.
+"""The server of a node: a connection's requests and responses in order, all buffers bounded.
+
+One request at a time is served, except that a request may begin while others of its kind wait for nothing but their
+responses: see `ClientConnection.let_next_begin`.
 
 Source: SocketServer.scala, Selector.java; limits: SocketServerConfigs.java (3.9).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 import structlog
 
 from klamm.model.errors import KlammError
-from klamm.net.client_connection import ClientConnection, Peer
+from klamm.net.client_connection import ClientConnection, Peer, do_nothing
 from klamm.net.connection_table import ConnectionLimits, ConnectionTable
 from klamm.net.memory_limits import MIN_CHUNK_BYTES, NO_LIMIT, RequestMemory, ResponseMemory
 from klamm.net.receive_buffer import SMALL_BYTES, BadFrameSize, ReceiveBuffer
@@ -20,6 +25,8 @@ from klamm.runtime.network import SYSTEM_BUFFERS, Listener, Network, SocketBuffe
 
 _WRITE_HIGH_WATER_BYTES: Final = MIN_CHUNK_BYTES - 1  # one chunk at a time
 _IDLE_CHECKS: Final = 10
+MAX_UNANSWERED: Final = 100
+"""Requests of one connection that wait for their responses."""
 
 log = structlog.get_logger("net")
 
@@ -36,7 +43,30 @@ class EndsWithClient(NamedTuple):
 
 Handler = Callable[[bytes, ClientConnection], Answer | Awaitable[Answer] | EndsWithClient]
 """Serves one frame. An answer that is ready is written at once; one that must wait is awaited, and nothing else
-of that connection is served meanwhile."""
+of that connection is served meanwhile, unless the handler calls `let_next_begin`."""
+MayOverlap = Callable[[bytes], bool]
+"""Whether the request in this frame may begin while earlier requests, which may overlap as well, have no response."""
+
+
+def _never(_: bytes) -> bool:
+    """Return false: no request may begin before the response to the one before it."""
+    return False
+
+
+class _Unanswered:
+    """A request without a response, or one whose response waits for those of earlier requests."""
+
+    __slots__ = ("answer", "head", "is_done", "request_bytes", "waiting")
+
+    def __init__(self, request_bytes: int, head: bytes) -> None:
+        self.request_bytes = request_bytes
+        self.head = head
+        """The first bytes of the frame, for the log: not the frame, which may be large and is no longer needed."""
+        self.is_done = False
+        self.answer: Answer = None
+        """Once it is done."""
+        self.waiting: asyncio.Future[Answer] | None = None
+        """What to cancel when the client leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +85,7 @@ class Server:
     def __init__(self, network: Network, limits: ServerLimits, protected_listener: str | None = None) -> None:
         self._network = network
         self._handle: Handler | None = None
+        self._may_overlap: MayOverlap = _never
         self._limits = limits
         self._table = ConnectionTable(limits.connections, protected_listener)
         self.request_memory = RequestMemory(limits.queued_request_bytes)
@@ -75,6 +106,7 @@ class Server:
             return ServerConnection(
                 name,
                 self._handle,
+                self._may_overlap,
                 self._limits.max_request_bytes,
                 self._table,
                 self.request_memory,
@@ -85,9 +117,9 @@ class Server:
         self._listeners.append(listener)
         return listener.port
 
-    async def start(self, handle: Handler) -> None:
+    async def start(self, handle: Handler, may_overlap: MayOverlap = _never) -> None:
         """Accept connections on every listener."""
-        self._handle = handle
+        self._handle, self._may_overlap = handle, may_overlap
         for listener in self._listeners:
             await listener.start()
         if self._limits.max_idle_ms > 0:
@@ -115,21 +147,22 @@ class Server:
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """One client connection: at most one request in progress, and one complete request behind it.
+    """One client connection: the requests in progress, and one complete request after them.
 
     Reading continues until the receive buffer is full, so that a disconnect is noticed while a request waits.
     """
 
     __slots__ = (
-        "_busy", "_cancellable", "_client", "_handle", "_listener", "_loop", "_next", "_paused", "_received",
-        "_request_bytes", "_request_memory", "_response_memory", "_table", "_taken_bytes", "_transport", "_writer",
-        "last_active",
+        "_client", "_handle", "_is_serving", "_keeps_order", "_listener", "_loop", "_may_overlap", "_next", "_paused",
+        "_received", "_request_bytes", "_request_memory", "_response_memory", "_table", "_taken_bytes", "_transport",
+        "_unanswered", "_writer", "last_active",
     )  # fmt: skip
 
     def __init__(
         self,
         listener: str,
         handle: Handler,
+        may_overlap: MayOverlap,
         max_request_bytes: int,
         table: ConnectionTable,
         request_memory: RequestMemory,
@@ -137,22 +170,25 @@ class ServerConnection(asyncio.BufferedProtocol):
     ) -> None:
         self._listener = listener
         self._handle = handle
+        self._may_overlap = may_overlap
         self._table = table
         self._request_memory = request_memory
         self._response_memory = response_memory
         self._received = ReceiveBuffer(max_request_bytes, self._take_memory)
         self._transport: asyncio.Transport | None = None
         self._writer: ResponseWriter | None = None
-        self._next: bytes | None = None  # complete, waiting for the request in progress
-        self._busy = False
-        self._cancellable: asyncio.Future[Answer] | None = None
-        """The request in progress, where it ends with the client."""
+        self._next: bytes | None = None  # complete, waiting for requests in progress
+        self._unanswered: deque[_Unanswered] = deque()
+        self._keeps_order = False
+        """Whether the newest of these has to end before another request begins."""
+        self._is_serving = False
         self._paused = False
         self._taken_bytes = 0
-        """Of the request memory, the request in progress included."""
+        """Of the request memory, requests in progress included."""
         self._request_bytes = 0
-        """Of these, for the request in progress."""
+        """Of these, for requests in progress."""
         self._client = ClientConnection(Peer(listener, "", 0))
+        self._client.let_next_begin = self._let_next_begin
         self._loop = asyncio.get_running_loop()
         self.last_active = self._loop.time()
 
@@ -186,6 +222,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._abort()
         self._table.remove(self)
         # without these references this object goes at once: the garbage collector would find it hours later
+        self._client.let_next_begin = do_nothing
         self._writer = None
         self._received.close()
 
@@ -221,7 +258,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         A connection with a request in progress is idle only if its peer does not read.
         """
         is_blocked = self._writer is not None and self._writer.blocked
-        return self.last_active < moment and (is_blocked or not self._busy)
+        return self.last_active < moment and (is_blocked or not self._unanswered)
 
     def end(self) -> None:
         """Close the connection without waiting for the client to read."""
@@ -250,51 +287,73 @@ class ServerConnection(asyncio.BufferedProtocol):
                     self._close_with_warning(str(error))
                     return
             frame = self._next
-            if frame is None or self._is_occupied():
+            if frame is None or self._has_to_wait(frame):
                 self._set_reading(not self._received.waits_for_memory and not self._received.is_full)
                 return
             self._next = None
+            self._is_serving = True
             self._serve(frame)
+            self._is_serving = False
 
-    def _is_occupied(self) -> bool:
-        """Whether a request is in progress or its response is not fully written."""
-        return self._busy or (self._writer is not None and self._writer.is_busy)
+    def _has_to_wait(self, frame: bytes) -> bool:
+        """Whether this request may not begin yet, because of earlier ones or of a response not fully written."""
+        if self._writer is not None and self._writer.is_busy:
+            return True
+        if not self._unanswered:
+            return False
+        return self._keeps_order or len(self._unanswered) >= MAX_UNANSWERED or not self._may_overlap(frame)
+
+    def _let_next_begin(self) -> None:
+        """Let the next request begin, as far as it may overlap with the newest."""
+        self._keeps_order = False
+        if not self._is_serving:
+            self._loop.call_soon(self._serve_next)
 
     def _serve(self, frame: bytes) -> None:
         """Pass one request to the handler; send its response now, or when its future is done."""
-        self._request_bytes = len(frame) if len(frame) + 4 > SMALL_BYTES else 0
+        request_bytes = len(frame) if len(frame) + 4 > SMALL_BYTES else 0
+        self._request_bytes += request_bytes
+        self._keeps_order = True
         try:
             answer = self._handle(frame, self._client)
         except Exception as error:
+            self._release_memory(request_bytes)
             self._close_after_error(error, frame[:4])
             return
         ends_with_client = isinstance(answer, EndsWithClient)
         pending = answer.answer if isinstance(answer, EndsWithClient) else answer
+        request = _Unanswered(request_bytes, frame[:4])
+        self._unanswered.append(request)
         if pending is None or not isinstance(pending, Awaitable):
-            self._release_memory()
-            self._send(pending)
+            self._end_request(request, pending)
             return
-        self._busy = True
         waiting = asyncio.ensure_future(pending)
         if ends_with_client:
-            self._cancellable = waiting
-        head = frame[:4]  # not the frame: it may be large and is no longer needed
-        waiting.add_done_callback(lambda done: self._on_request_done(done, head))
+            request.waiting = waiting
+        waiting.add_done_callback(partial(self._on_request_done, request))
 
-    def _on_request_done(self, done: "asyncio.Future[Answer]", head: bytes) -> None:
-        """Send the response of a request that had to wait, then serve the next one."""
-        self._busy = False
-        self._cancellable = None
-        self._release_memory()
-        if done.cancelled():
-            self._abort()
-            return
-        if error := done.exception():
-            self._close_after_error(error, head)
+    def _on_request_done(self, request: _Unanswered, done: "asyncio.Future[Answer]") -> None:
+        """End a request that had to wait, then serve the next one."""
+        if done.cancelled() or (error := done.exception()) is not None:
+            self._release_memory(request.request_bytes)
+            if done.cancelled():
+                self._abort()
+            else:
+                assert error is not None
+                self._close_after_error(error, request.head)
             return
         self.last_active = self._loop.time()
-        self._send(done.result())
+        self._end_request(request, done.result())
         self._serve_next()
+
+    def _end_request(self, request: _Unanswered, answer: Answer) -> None:
+        """Release the request's memory, and send its response and those after it that waited for it."""
+        self._release_memory(request.request_bytes)
+        request.answer, request.is_done, request.waiting = answer, True, None
+        if self._unanswered and self._unanswered[-1] is request:
+            self._keeps_order = False
+        while self._unanswered and self._unanswered[0].is_done:
+            self._send(self._unanswered.popleft().answer)
 
     def _take_memory(self, size: int) -> bool:
         """Reserve memory for a large request; False where it has to wait."""
@@ -303,10 +362,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._taken_bytes += size
         return is_taken
 
-    def _release_memory(self) -> None:
-        """Release the memory of the request in progress."""
-        size, self._request_bytes = self._request_bytes, 0
+    def _release_memory(self, size: int) -> None:
+        """Release the memory of a request that is no longer in progress."""
         if size:
+            self._request_bytes -= size
             self._taken_bytes -= size
             self._request_memory.release(size)
 
@@ -357,7 +416,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._abort()
 
     def _abort(self) -> None:
-        """Abort the connection, release its memory and cancel its request; may be called twice."""
+        """Abort the connection, release its memory and cancel its requests; may be called twice."""
         transport, self._transport = self._transport, None
         if transport is None:
             return
@@ -367,8 +426,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._writer.close()
         self._response_memory.mark_reading(self)
         self._request_memory.stop_waiting(self)
-        if self._cancellable is not None:
-            self._cancellable.cancel()
+        for request in self._unanswered:
+            if request.waiting is not None:
+                request.waiting.cancel()
+        self._unanswered.clear()
         incomplete_bytes, self._taken_bytes = self._taken_bytes - self._request_bytes, self._request_bytes
         if incomplete_bytes:
             self._request_memory.release(incomplete_bytes)

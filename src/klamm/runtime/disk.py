@@ -113,6 +113,9 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int:
         """Return when the file was last modified, in ms since 1970."""
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set when the file counts as last modified, in ms since 1970; a later write changes it again."""
+
     def sync_directory(self, path: str) -> None:
         """Make the names in the directory durable: files created, renamed or removed in it."""
 
@@ -279,6 +282,10 @@ class RealDisk:
     def modified_ms(self, path: str) -> int:
         """Return when the file was last modified, in ms since 1970."""
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set when the file counts as last modified, in ms since 1970."""
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_directory(self, path: str) -> None:
         """Make the names in the directory durable (fsync)."""

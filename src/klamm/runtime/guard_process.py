@@ -200,7 +200,7 @@ def _send(connection: socket.socket, packet: bytes) -> None:
 
 
 def _receive(connection: socket.socket) -> bytes:
-    """Receive a packet. Raises OSError where the connection ends before, ValueError where it is no packet."""
+    """Receive a packet. Raises OSError if the connection ends first, ValueError if the bytes are not a packet."""
     (length,) = struct.unpack(">i", _receive_exactly(connection, 4))
     if not 0 <= length <= _MAX_LINE_BYTES:
         raise ValueError(f"ZooKeeper sent a packet of {length} bytes, but at most {_MAX_LINE_BYTES} were expected")

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import gc
+import os
 import resource
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from klamm.runtime.memory import freeze_objects
 
@@ -17,6 +18,17 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on a new event loop."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
+
+
+def end_process(status: int) -> NoReturn:
+    """End this process at once with this exit status, after its event loop has ended and nothing is left to write.
+
+    Python would first free every object one by one, which takes a third of a second with three thousand logs.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(status)
 
 
 def allow_many_open_files() -> int:

@@ -4,7 +4,8 @@ import asyncio
 import ctypes
 import gc
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
+from weakref import WeakSet
 
 YOUNG_OBJECTS: Final = 2_000
 """New objects between two collections of the youngest generation."""
@@ -21,8 +22,11 @@ class LongWork:
 
     Scanning a hundred thousand partitions would block the event loop for a tenth of a second, repeatedly. Objects
     without cycles are still freed by reference counts; cyclic garbage stays until the work ends. It is a
-    `SliceObserver` of `TimeSlices`.
+    `SliceObserver` of `TimeSlices`. Work that was not long, such as a large request, changes nothing when it ends.
     """
+
+    _excluding: ClassVar["WeakSet[LongWork]"] = WeakSet()
+    """All work that has excluded objects and has not ended."""
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
         """`now` returns seconds; by default the running loop's time."""
@@ -32,19 +36,37 @@ class LongWork:
 
     def on_slice_end(self) -> None:
         """Exclude the objects that the work has created so far from garbage collection."""
-        now = asyncio.get_running_loop().time() if self._now is None else self._now()
+        now = self._time()
         self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
         self._last_at = now
         if self._row <= LONG_WORK_SLICES:
             return
         # a young dict of a hundred thousand partitions costs the next collection tens of ms, however little is new
         if self._row % FULL_FREEZE_SLICES == 0 or gc.get_count()[0] > YOUNG_OBJECTS:
+            self._excluding.add(self)
             gc.freeze()
 
     def on_work_end(self) -> None:
-        """Include all objects in garbage collection again; the next full collection scans them."""
+        """Include all objects in garbage collection again, unless other long work is under way.
+
+        The next full collection scans them.
+        """
         self._row = 0
-        gc.unfreeze()
+        if self not in self._excluding:
+            return
+        self._excluding.discard(self)
+        now = self._time()
+        if not any(now - work._last_at < IN_A_ROW_S for work in self._excluding):
+            gc.unfreeze()
+
+    def _time(self) -> float:
+        """The time in seconds."""
+        return asyncio.get_running_loop().time() if self._now is None else self._now()
+
+
+def free_cycles() -> None:
+    """Free objects that only refer to each other; the collector does so by itself, but rarely where few are created."""
+    gc.collect()
 
 
 def freeze_objects() -> None:
@@ -62,8 +84,9 @@ KEPT_FREE_BYTES: Final = 128 * 1024 * 1024
 def keep_large_buffers() -> bool:
     """Let malloc reuse freed buffers up to 32 MiB; false if malloc is not glibc's.
 
-    By default, each large buffer is mapped anew, and the kernel zeroes its pages: that is half of the time of a broker
-    that reads segments into memory. At most 128 MiB of free memory stay with the process.
+    By default, each large buffer is mapped again, and the kernel zeroes its pages: that is half of the time of a broker
+    that reads segments into memory, and up to a quarter of that of a Spark worker. At most 128 MiB of free memory stay
+    with the process.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -7,13 +7,37 @@ import asyncio
 import contextlib
 import os
 import queue
+import shutil
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 READ_BYTES: Final = 256 * 1024
-_STDIN, _STDOUT = 0, 1
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+
+@contextlib.contextmanager
+def stderr_of_children_held() -> Iterator[None]:
+    """Within this, child processes get a file in place of standard error, and keep it.
+
+    What they wrote is printed if the block raises; afterwards nobody sees it.
+    """
+    with tempfile.TemporaryFile() as file:
+        sys.stderr.flush()
+        kept = os.dup(_STDERR)
+        os.dup2(file.fileno(), _STDERR)
+        try:
+            yield
+        except Exception:
+            os.dup2(kept, _STDERR)
+            file.seek(0)
+            os.write(_STDERR, file.read())
+            raise
+        finally:
+            os.dup2(kept, _STDERR)
+            os.close(kept)
 
 
 class WaitingThread:
@@ -93,3 +117,8 @@ def discard_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, _STDOUT)
     os.close(nowhere)
+
+
+def terminal_width() -> int:
+    """Characters in a line of the terminal, or COLUMNS of the environment; 80 where there is neither."""
+    return shutil.get_terminal_size().columns

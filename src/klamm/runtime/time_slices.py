@@ -9,11 +9,13 @@ of items (`CountedSlices`): the same seed yields at the same places on any machi
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 SLICE_S: Final = 0.003
 """The time that long work may use in one pass of the loop."""
@@ -51,8 +53,23 @@ class Slices(Protocol):
     def each(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Yield the items one by one, with checkpoints between them."""
 
-    async def clear_dict(self, contents: dict[Any, Any]) -> None:
-        """Remove all entries of the dict, some in each time slice: freeing 100,000 objects at once takes tens of ms."""
+    async def clear(self, contents: dict[Any, Any] | list[Any]) -> None:
+        """Remove everything from it, some in each time slice: freeing 100,000 objects at once takes tens of ms."""
+
+    async def run(self, steps: Iterable[object]) -> None:
+        """Exhaust the iterator, whose every step is work on one item: a generator that yields after each."""
+
+    def begin(self, steps: Iterable[object]) -> Awaitable[None] | None:
+        """Run up to `PIECE` steps at once; await the result, if it is not None, to run the others in time slices.
+
+        It does what `run` does, and costs less where there are few steps.
+        """
+
+    async def list_of(self, items: Iterable[T]) -> list[T]:
+        """Return the items of a lazy iterable as a list, made in time slices; the first `PIECE` at once."""
+
+    async def dict_of(self, entries: Iterable[tuple[K, V]]) -> dict[K, V]:
+        """Return the entries of a lazy iterable as a dict, made in time slices; the first `PIECE` at once."""
 
     def close(self) -> None:
         """Record that the work which is divided into these slices has ended, and notify the observer."""
@@ -70,25 +87,68 @@ class _Pieces(ABC):
         await asyncio.sleep(0)
 
     async def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
-        """Yield the items in lists of at most `size`; let the event loop run others when the time slice is over."""
+        """Yield the items in lists of at most `size`; let the event loop run other work when the time slice is over."""
         rest = iter(items)
         while piece := list(islice(rest, size)):
             await self.checkpoint(len(piece))
             yield piece
 
     async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Yield the items one by one; let the event loop run others when the time slice is over."""
+        """Yield the items one by one; let the event loop run other work when the time slice is over."""
         async for piece in self.over(items):
             for item in piece:
                 yield item
 
-    async def clear_dict(self, contents: dict[Any, Any]) -> None:
-        """Remove all entries of the dict, with a checkpoint before each `PIECE` of them."""
-        while contents:
-            going = min(PIECE, len(contents))
-            await self.checkpoint(going)
-            for _ in range(going):
-                contents.popitem()
+    async def clear(self, contents: dict[Any, Any] | list[Any]) -> None:
+        """Remove everything from it, with a checkpoint before each `PIECE` entries where there are more."""
+        remove: Callable[[], Any] = contents.popitem if isinstance(contents, dict) else contents.pop
+        while len(contents) > PIECE:
+            await self.checkpoint(PIECE)
+            for _ in range(PIECE):
+                remove()
+            if len(contents) <= PIECE:
+                await self.checkpoint(len(contents))
+        contents.clear()
+
+    async def run(self, steps: Iterable[object]) -> None:
+        """Exhaust the iterator, with a checkpoint after each `PIECE` steps."""
+        rest = self.begin(steps)
+        if rest is not None:
+            await rest
+
+    def begin(self, steps: Iterable[object]) -> Awaitable[None] | None:
+        """Run up to `PIECE` steps; returns a coroutine for the others, or None where there are none."""
+        rest = iter(steps)
+        return self._run_on(rest) if len(list(islice(rest, PIECE))) == PIECE else None
+
+    async def _run_on(self, rest: Iterator[object]) -> None:
+        """Exhaust an iterator of which the first piece has run."""
+        await self.checkpoint(PIECE)
+        while len(list(islice(rest, PIECE))) == PIECE:
+            await self.checkpoint(PIECE)
+
+    async def list_of(self, items: Iterable[T]) -> list[T]:
+        """Return the items as a list, with a checkpoint after each `PIECE` of them."""
+        rest = iter(items)
+        made = list(islice(rest, PIECE))
+        count = len(made)
+        while count == PIECE:
+            await self.checkpoint(PIECE)
+            piece = list(islice(rest, PIECE))
+            made += piece
+            count = len(piece)
+        return made
+
+    async def dict_of(self, entries: Iterable[tuple[K, V]]) -> dict[K, V]:
+        """Return the entries as a dict, with a checkpoint after each `PIECE` of them."""
+        rest = iter(entries)
+        piece = list(islice(rest, PIECE))
+        made = dict(piece)
+        while len(piece) == PIECE:
+            await self.checkpoint(PIECE)
+            piece = list(islice(rest, PIECE))
+            made.update(piece)
+        return made
 
 
 class TimeSlices(_Pieces):

@@ -191,7 +191,7 @@ class _Worker:
 
 
 def _send(pipe: IO[bytes], content: object) -> None:
-    """Write the pickled content to the pipe, behind its length."""
+    """Write the pickled content to the pipe, after its length."""
     encoded = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
     for part in (_LENGTH.pack(len(encoded)), encoded):
         view = memoryview(part)

@@ -23,6 +23,8 @@ class World:
     workers: Workers = field(default_factory=InlineWorkers)
     make_slices: Callable[[], Slices] = CountedSlices
     """Makes the time slices of long work; in a simulation slices that count items."""
+    request_slices: Slices = field(default_factory=CountedSlices)
+    """The time slices that all large requests of the node share: together they use one slice per pass of the loop."""
     process_id: int = field(default_factory=own_pid)
     guards: Guards = field(default_factory=NoGuards)
     """Starts the processes that close this process's ZooKeeper sessions after a crash."""
@@ -37,5 +39,6 @@ def real_world() -> World:
         RealRandomness(),
         ProcessWorkers(),
         make_slices=lambda: TimeSlices(LongWork()),
+        request_slices=TimeSlices(LongWork()),
         guards=GuardProcesses(),
     )

@@ -124,13 +124,13 @@ def lines_about_partition(entries: Iterable[Entry], partition: TopicPartition) -
     events = events_by_cause(ordered)
     own = [e for e in ordered if e.concerns(partition)]
     decided = {e.cause for e in own if e.kind == "decision"}
-    own += [e for e in ordered if e.cause in decided and _lists_none_of_many(e)]
+    own += [e for e in ordered if e.cause in decided and _has_only_partition_count(e)]
     causes = {e.cause: events[e.cause] for e in own if e.cause in events}
     return in_order((*own, *causes.values()))
 
 
-def _lists_none_of_many(entry: Entry) -> bool:
-    """Whether the line is a request with too many partitions to list them: it has only their number."""
+def _has_only_partition_count(entry: Entry) -> bool:
+    """Whether the line is about a request with so many partitions that it has only their number, not their names."""
     return entry.kind == "request" and not entry.facts.get("partitions") and entry.facts.get("count", 0) > 0
 
 
@@ -195,8 +195,8 @@ def _leader_change(entry: Entry, event: Entry | None) -> LeaderChange:
 
 def describe_event(event: Entry) -> str:
     """Describe a controller event in words: its kind and its facts."""
-    told = {k: v for k, v in event.facts.items() if k not in ("event", "waited_ms") and v not in (None, [], {})}
-    facts = ", ".join(_fact_text(name, value) for name, value in told.items())
+    shown = {k: v for k, v in event.facts.items() if k not in ("event", "waited_ms") and v not in (None, [], {})}
+    facts = ", ".join(_fact_text(name, value) for name, value in shown.items())
     return f"{event.facts.get('event', event.kind)}: {facts}" if facts else str(event.facts.get("event", event.kind))
 
 

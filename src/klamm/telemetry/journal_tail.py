@@ -57,12 +57,12 @@ def _read_lines(disk: JournalDisk, path: str, offset: int, max_bytes: int) -> by
     """Whole lines from `offset` on, newlines included."""
     file = disk.open_read(path)
     try:
-        asked = max_bytes
+        read_bytes = max_bytes
         while True:
-            found: bytes = file.pread(asked, offset)
+            found: bytes = file.pread(read_bytes, offset)
             end = found.rfind(b"\n") + 1
-            if end or len(found) < asked:
+            if end or len(found) < read_bytes:
                 return found[:end]
-            asked *= 2  # a line longer than what was asked for
+            read_bytes *= 2  # a line longer than what was asked for
     finally:
         file.close()

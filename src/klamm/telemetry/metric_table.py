@@ -211,7 +211,7 @@ TABLE: Final[dict[str, MetricRow]] = {
         _cleaner("LogCleaner", "DeadThreadCount", "Cleaner tasks that ended by an unexpected error."),
         MetricRow("klamm_log_damaged_ranges_found", COUNTER, "", (), "",
                   "Ranges of damaged records that were found in closed segments; the node's log names each."),
-        MetricRow("klamm_log_damaged_ranges_mended", COUNTER, "", (), "",
+        MetricRow("klamm_log_damaged_ranges_repaired", COUNTER, "", (), "",
                   "Damaged ranges of records that were replaced by the records of another replica."),
         MetricRow("klamm_log_damaged_ranges", GAUGE, "", (), "",
                   "Damaged ranges of records that are not repaired yet: fetches of them get CORRUPT_MESSAGE."),
@@ -231,7 +231,7 @@ TABLE: Final[dict[str, MetricRow]] = {
         MetricRow("klamm_controller_standby_reads", COUNTER, "", (), "",
                   "Znodes of topics and partition states that this node has read as a standby of the controller."),
         MetricRow("klamm_controller_standby_losses", COUNTER, "", (), "",
-                  "How often the topics and partitions in memory became doubtful, so that all were read anew."),
+                  "How often the topics and partitions in memory could be outdated, so that all were read again."),
         MetricRow("klamm_crash_guard_running", GAUGE, "", (), "",
                   "1 while a crash guard runs beside the node; 0 where it is turned off or cannot run."),
         MetricRow("klamm_crash_guard_starts", COUNTER, "", (), "",
@@ -251,7 +251,7 @@ INTRODUCTION: Final = """\
 Drawn from `telemetry/metric_table.py` by `make docs`.
 
 With `klamm.metrics.port=9404` in its configuration a node answers `GET /metrics` on that port, in the text format of
-Prometheus or OpenMetrics, as the client asks. Without the key, or with 0, nobody listens. `klamm.metrics.host` says on
+Prometheus or OpenMetrics, as the client asks. Without the key, or with 0, no port opens. `klamm.metrics.host` says on
 which address, 127.0.0.1 where it is not set. There is no login: keep the port inside.
 
 Names are those under which the example configuration for Kafka of the JMX exporter shows Kafka's beans, so dashboards

@@ -71,9 +71,8 @@ def serve(
     handle: Handler, *, requests: RequestMemory | None = None, responses: ResponseMemory | None = None
 ) -> ServerConnection:
     table = ConnectionTable(ConnectionLimits())
-    return ServerConnection(
-        "PLAINTEXT", handle, MAX, table, requests or RequestMemory(), responses or ResponseMemory(64 * MAX)
-    )
+    memory = requests or RequestMemory(), responses or ResponseMemory(64 * MAX)
+    return ServerConnection("PLAINTEXT", handle, lambda _: False, MAX, table, *memory)
 
 
 def dial(connection: ServerConnection) -> FullSocket:

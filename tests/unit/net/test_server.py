@@ -13,14 +13,26 @@ from klamm.net.connection_table import ConnectionLimits, ConnectionTable
 from klamm.net.memory_limits import RequestMemory, ResponseMemory
 from klamm.net.receive_buffer import ReceiveBuffer
 from klamm.net.response_writer import Answer, LateBytes
-from klamm.net.server import CloseConnection, EndsWithClient, Handler, Server, ServerConnection, ServerLimits
+from klamm.net.server import (
+    MAX_UNANSWERED,
+    CloseConnection,
+    EndsWithClient,
+    Handler,
+    MayOverlap,
+    Server,
+    ServerConnection,
+    ServerLimits,
+)
 from klamm.runtime.network import Listener, Network, RealNetwork
 
 MAX = 1024 * 1024
 
 
 class Desk:
-    """A handler: `w...` waits until released, `!` refuses, `x` breaks, `n` owes no answer, others are echoed."""
+    """A handler: `w...` waits until released, `!` refuses, `x` breaks, `n` owes no answer, others are echoed.
+
+    `p...` waits, too, but lets the next request begin.
+    """
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
@@ -35,7 +47,9 @@ class Desk:
                 raise ZeroDivisionError
             case b"n":
                 return None
-            case b"w":
+            case b"w" | b"p":
+                if request[:1] == b"p":
+                    connection.let_next_begin()
                 future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
                 self.waiting.append(future)
                 return future
@@ -53,10 +67,10 @@ def serve(
     *,
     request_memory: RequestMemory | None = None,
     response_memory: ResponseMemory | None = None,
+    may_overlap: MayOverlap = lambda _: False,
 ) -> ServerConnection:
-    return ServerConnection(
-        listener, handle, MAX, table, request_memory or RequestMemory(), response_memory or ResponseMemory(MAX)
-    )
+    memory = request_memory or RequestMemory(), response_memory or ResponseMemory(MAX)
+    return ServerConnection(listener, handle, may_overlap, MAX, table, *memory)
 
 
 @pytest.fixture
@@ -91,6 +105,97 @@ async def test_the_server_serves_a_connections_second_request_after_the_first_re
 
     assert desk.seen == [b"wait", b"later"]
     assert bytes(client.written) == frame(b"done") + frame(b"later")
+
+
+@pytest.fixture
+async def overlapping(desk: Desk, table: ConnectionTable) -> RecordingTransport:
+    """A connection whose requests `p...` and `w...` may begin before the response to the one before."""
+    return connect(serve(desk, table, may_overlap=lambda frame: frame[:1] in b"pw"))
+
+
+async def test_a_request_begins_when_the_one_before_waits_for_its_response_only(
+    overlapping: RecordingTransport, desk: Desk
+) -> None:
+    feed(overlapping, frame(b"p1") + frame(b"p2") + frame(b"w3") + frame(b"p4"))
+
+    assert desk.seen == [b"p1", b"p2", b"w3"]
+
+
+async def test_responses_keep_the_order_of_their_requests(overlapping: RecordingTransport, desk: Desk) -> None:
+    feed(overlapping, frame(b"p1") + frame(b"p2") + frame(b"p3"))
+    first, second, third = desk.waiting
+
+    third.set_result([frame(b"3")])
+    second.set_result(None)
+    await asyncio.sleep(0)
+    assert not overlapping.written
+    first.set_result([frame(b"1")])
+    await asyncio.sleep(0)
+
+    assert bytes(overlapping.written) == frame(b"1") + frame(b"3")
+
+
+async def test_a_request_that_may_not_overlap_begins_after_the_last_response(
+    overlapping: RecordingTransport, desk: Desk
+) -> None:
+    feed(overlapping, frame(b"p1") + frame(b"p2") + frame(b"echo"))
+    desk.waiting[1].set_result([frame(b"2")])
+    await asyncio.sleep(0)
+    assert desk.seen == [b"p1", b"p2"]
+
+    desk.waiting[0].set_result([frame(b"1")])
+    await asyncio.sleep(0)
+
+    assert bytes(overlapping.written) == frame(b"1") + frame(b"2") + frame(b"echo")
+
+
+async def test_a_handler_may_let_the_next_request_begin_later(table: ConnectionTable) -> None:
+    connections: list[ClientConnection] = []
+
+    async def answer() -> Answer:
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    def handle(request: bytes, connection: ClientConnection) -> Awaitable[Answer]:
+        connections.append(connection)
+        return answer()
+
+    client = connect(serve(handle, table, may_overlap=lambda _: True))
+    feed(client, frame(b"1") + frame(b"2"))
+    await asyncio.sleep(0)
+    assert len(connections) == 1
+
+    connections[0].let_next_begin()
+    await asyncio.sleep(0)
+
+    assert len(connections) == 2
+    client.protocol.connection_lost(None)
+
+
+async def test_the_requests_of_a_connection_without_a_response_are_limited(
+    overlapping: RecordingTransport, desk: Desk
+) -> None:
+    feed(overlapping, frame(b"p") * (MAX_UNANSWERED + 2))
+    assert len(desk.seen) == MAX_UNANSWERED
+
+    await desk.release(b"")
+
+    assert len(desk.seen) == MAX_UNANSWERED + 1
+
+
+async def test_a_connection_that_ends_cancels_all_its_requests_that_allow_it(table: ConnectionTable) -> None:
+    waiting: list[asyncio.Future[Answer]] = []
+
+    def handle(request: bytes, connection: ClientConnection) -> EndsWithClient:
+        waiting.append(asyncio.get_running_loop().create_future())
+        connection.let_next_begin()
+        return EndsWithClient(waiting[-1])
+
+    client = connect(serve(handle, table, may_overlap=lambda _: True))
+    feed(client, frame(b"1") + frame(b"2"))
+
+    client.protocol.connection_lost(None)
+
+    assert [w.cancelled() for w in waiting] == [True, True]
 
 
 async def test_the_server_stops_reading_a_connection_while_a_complete_request_waits(

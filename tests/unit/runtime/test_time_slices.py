@@ -3,10 +3,11 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterator
+from weakref import WeakSet
 
 import pytest
 
-from klamm.runtime.memory import FULL_FREEZE_SLICES, LONG_WORK_SLICES, YOUNG_OBJECTS, LongWork
+from klamm.runtime.memory import FULL_FREEZE_SLICES, IN_A_ROW_S, LONG_WORK_SLICES, YOUNG_OBJECTS, LongWork
 from klamm.runtime.time_slices import PIECE, SLICE_S, CountedSlices, TimeSlices
 from klamm.sim.loop import SimulatedLoop
 
@@ -108,8 +109,40 @@ async def test_cutting_items_into_pieces_keeps_their_order_and_the_given_piece_s
     assert [piece async for piece in slices.over(range(5), 3)] == [[0, 1, 2], [3, 4]]
     assert [n async for n in slices.each(range(2 * PIECE + 1))] == list(range(2 * PIECE + 1))
     contents = dict.fromkeys(range(2 * PIECE + 1))
-    await slices.clear_dict(contents)
+    await slices.clear(contents)
     assert not contents
+
+
+@pytest.mark.parametrize("count", [0, 1, PIECE, 3 * PIECE + 1])
+async def test_lists_and_dicts_made_in_time_slices_have_every_item_in_order(count: int) -> None:
+    slices, seen = CountedSlices(PIECE // 2), list[int]()
+
+    assert await slices.list_of(n for n in range(count)) == list(range(count))
+    assert list(await slices.dict_of((n, -n) for n in range(count))) == list(range(count))
+    await slices.run(map(seen.append, range(count)))
+    assert seen == list(range(count))
+
+
+async def test_work_in_steps_gives_other_callbacks_their_turn_after_each_piece() -> None:
+    slices, seen, others = CountedSlices(PIECE // 2), list[int](), list[int]()
+    loop = asyncio.get_running_loop()
+
+    def note() -> None:
+        others.append(len(seen))
+        if len(seen) < 4 * PIECE:
+            loop.call_soon(note)
+
+    loop.call_soon(note)
+    await slices.run(map(seen.append, range(4 * PIECE)))
+
+    assert others[:3] == [PIECE, 2 * PIECE, 3 * PIECE]
+
+
+async def test_few_steps_run_at_once_and_leave_nothing_to_await() -> None:
+    slices, seen = CountedSlices(), list[int]()
+
+    assert slices.begin(map(seen.append, range(PIECE - 1))) is None
+    assert len(seen) == PIECE - 1
 
 
 async def test_time_slices_counted_by_items_end_after_a_number_of_items() -> None:
@@ -140,8 +173,12 @@ async def test_the_item_count_of_a_time_slice_restarts_in_each_event_loop_iterat
 
 
 @pytest.fixture
-def collector() -> Iterator[None]:
-    """As patient as a node's; what it was told to pass over it looks at again afterwards."""
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As patient as a node's; what it was told to pass over it looks at again afterwards.
+
+    Long work of earlier tests in this process, by another clock, does not count.
+    """
+    monkeypatch.setattr(LongWork, "_excluding", WeakSet())
     before = gc.get_threshold()
     gc.set_threshold(10 * YOUNG_OBJECTS)
     yield
@@ -185,6 +222,31 @@ async def test_objects_that_long_work_replaces_are_hidden_from_garbage_collectio
         work.on_slice_end()
 
     assert len(gc.get_objects(generation=0)) < YOUNG_OBJECTS
+
+
+@pytest.mark.usefixtures("collector")
+def test_the_end_of_other_work_leaves_objects_of_long_work_hidden_from_garbage_collection() -> None:
+    now = 0.0
+    work, long_too, short = (LongWork(lambda: now) for _ in range(3))
+    for _ in range(LONG_WORK_SLICES + FULL_FREEZE_SLICES):
+        work.on_slice_end()
+        long_too.on_slice_end()
+    short.on_slice_end()
+    assert gc.get_freeze_count()
+
+    now = 10 * IN_A_ROW_S
+    short.on_work_end()
+    assert gc.get_freeze_count(), "work that hid nothing shows nothing"
+    now = 0.0
+    for other in (short, long_too, long_too):
+        other.on_work_end()
+        assert gc.get_freeze_count()
+
+    for _ in range(LONG_WORK_SLICES + FULL_FREEZE_SLICES):
+        long_too.on_slice_end()
+    now = 10 * IN_A_ROW_S  # the first work waits for something else
+    long_too.on_work_end()
+    assert not gc.get_freeze_count()
 
 
 def test_the_time_slice_observer_is_called_after_each_slice_and_at_the_end() -> None:
