@@ -40,11 +40,16 @@ def make_classes() -> dict[str, type[WireStruct]]:
 def _make_class(struct: Struct, message: Message, inner: dict[str, type[WireStruct]]) -> type[WireStruct]:
     """The class of one struct, with its fields and defaults."""
     is_body = struct is message.body
+    namespace: dict[str, Any] = {
+        "ARRAYS": tuple(f.name for f in struct.fields if f.is_array and isinstance(f.element, Struct))
+    }
+    if is_body:
+        namespace |= {"API_KEY": message.api_key, "CODEC": Codec(message, inner)}
     made: Any = msgspec.defstruct(
         struct.name,
         [(f.name, Any, _default(f, inner)) for f in struct.fields],
         bases=(WireMessage if is_body else WireStruct,),
-        namespace={"API_KEY": message.api_key, "CODEC": Codec(message, inner)} if is_body else {},
+        namespace=namespace,
         module="klamm.wire.messages",
         gc=False,
     )

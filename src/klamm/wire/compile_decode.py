@@ -3,10 +3,13 @@
 Consecutive fields of fixed size, together with the length that follows them, become one `unpack_from`. Lengths and
 counts are held against the bytes that remain before anything is made. The generated code says only *that* bytes do
 not parse (`ParseError`, `struct.error`, `IndexError`); `klamm.wire.length_format` finds the field.
+
+Each decoder can also be compiled in steps: a generator that pauses after every `STEP` elements of arrays, so that a
+large request does not hold the event loop, and that ends where the arrays have more elements than the caller allows.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 from klamm.model.topic_ids import ZERO_ID
@@ -14,9 +17,12 @@ from klamm.wire.compile_runs import Runs
 from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
 from klamm.wire.source import (
     MAX_STRING_BYTES,
+    MAX_TAGGED_FIELDS,
+    STEP,
     CountedUnpack,
     ParseError,
     Source,
+    TooManyElements,
     continue_uvarint,
     min_bytes,
     read_uvarint,
@@ -29,6 +35,9 @@ _COUNTED: Final[dict[Kind, CountedUnpack]] = {
 }
 _SHORT_RUN: Final = 2  # so few left are read one by one
 _PREFIX_BYTES: Final = {"b": 1, "B": 1, "h": 2, "i": 4}
+_NUMBERS_PER_ELEMENT: Final = 8
+"""So many numbers in an array count as one element: they take that much less time and memory than structs."""
+_NUMBERS_OF_A_STEP: Final = STEP * _NUMBERS_PER_ELEMENT
 
 
 def compile_decoder(message: Message, version: int, classes: Mapping[str, type]) -> Callable[[bytes, int], Any]:
@@ -37,6 +46,16 @@ def compile_decoder(message: Message, version: int, classes: Mapping[str, type])
     `classes` has the class of each struct by name.
     """
     return _Decoder(message, version, classes).function()
+
+
+def compile_decoder_in_steps(
+    message: Message, version: int, classes: Mapping[str, type]
+) -> Callable[[bytes, int, int], Generator[None, None, Any]]:
+    """Compile the same decoder as a generator that pauses after every `STEP` elements and returns the instance.
+
+    Its third argument is the number of elements that the arrays may have together: above it, TooManyElements.
+    """
+    return _Decoder(message, version, classes, in_steps=True).function()
 
 
 class _Run:
@@ -72,15 +91,17 @@ class _Run:
 class _Decoder:
     """Generates the source of one message's decoder; methods emit code and return the expression of a value."""
 
-    def __init__(self, message: Message, version: int, classes: Mapping[str, type]) -> None:
+    def __init__(self, message: Message, version: int, classes: Mapping[str, type], *, in_steps: bool = False) -> None:
         self._message = message
         self._version = version
         self._flexible = message.is_flexible(version)
         self._classes = classes
+        self._in_steps = in_steps
         self._lengths: list[str] = []  # names of the lengths of arrays of numbers, as they were read
-        self.source = Source("def decode(b, p):")
+        self.source = Source("def decode(b, p, left):" if in_steps else "def decode(b, p):")
         self.source.constants.update(
             ParseError=ParseError,
+            TooManyElements=TooManyElements,
             ZERO_ID=ZERO_ID,
             more=continue_uvarint,
             skip=skip_tagged,
@@ -89,13 +110,28 @@ class _Decoder:
             uvarint=read_uvarint,
         )
 
-    def function(self) -> Callable[[bytes, int], Any]:
-        """Return the compiled decoder: a function of buffer and position."""
+    def function(self) -> Callable[..., Any]:
+        """Return the compiled decoder: a function of buffer and position, in steps also of the elements allowed."""
         self.source.line("end = len(b)")
+        if self._in_steps:
+            self.source.line("done = 0")
+            self.source.line("if done: yield")  # a generator also where the message has no arrays
         if self._needs_view():
             self.source.line("m = memoryview(b)")
         self.source.line(f"return {self._struct(self._message.body)}")
         return self.source.compile("decode", f"decode {self._message.name} v{self._version}")
+
+    def _count_elements(self, count: str) -> None:
+        """Emit source that subtracts `count` from the number of allowed elements; below 0 it raises TooManyElements."""
+        if self._in_steps:
+            self.source.line(f"left -= {count}")
+            self.source.line("if left < 0: raise TooManyElements")
+
+    def _pause(self, elements: str = "1") -> None:
+        """Emit source that counts decoded elements, and pauses after a step of them."""
+        if self._in_steps:
+            self.source.line(f"done += {elements}")
+            self.source.line(f"if done >= {STEP}: done = 0; yield")
 
     def _needs_view(self) -> bool:
         """Whether the decoder slices a memoryview: for records, or for arrays of flat structs."""
@@ -146,7 +182,12 @@ class _Decoder:
         line, source = self.source.line, self.source
         known = struct_.tagged(self._version)
         if not known:
-            line(f"if {count}: p = skip(b, p, {count})")
+            line(f"if {count}:")
+            source.indent()
+            self._count_elements(count)
+            line(f"p = skip(b, p, {count})")
+            self._pause(count)
+            source.dedent()
             return {}
         values = {f.name: source.name("t") for _, f in known}
         for _, f in known:
@@ -154,8 +195,11 @@ class _Decoder:
         line(f"if {count}:")
         source.indent()
         line(f"if {count} > 127: {count}, p = more(b, p, {count})")
+        line(f"if {count} > {MAX_TAGGED_FIELDS}: raise ParseError")
+        self._count_elements(count)
         line(f"for _ in range({count}):")
         source.indent()
+        self._pause()
         tag, stop = source.name("tag"), source.name("stop")
         line(f"{tag}, p = uvarint(b, p)")
         line(f"{stop}, p = uvarint(b, p)")
@@ -249,12 +293,14 @@ class _Decoder:
         line, source = self.source.line, self.source
         line(f"if {count} > (end - p) // {min_bytes(element, self._version, self._flexible)}: raise ParseError")
         value = source.name("a")
+        self._count_elements(count)
         line(f"{value} = []")
         if isinstance(element, Struct):
             self._emit_structs(element, count, value)
             return value
         line(f"for _ in range({count}):")
         source.indent()
+        self._pause()
         run = _Run(source)
         item = self._primitive(element, False, run)
         run.read()
@@ -268,6 +314,7 @@ class _Decoder:
         if not struct_.is_flat(self._version):
             line(f"for _ in range({count}):")
             source.indent()
+            self._pause()
             line(f"{into}.append({self._struct(struct_)})")
             source.dedent()
             return
@@ -277,16 +324,32 @@ class _Decoder:
         line(f"{last} = None")
         line(f"while {count}:")
         source.indent()
+        self._pause()
         self._lengths.clear()
         line(f"{into}.append({self._struct(struct_)})")
         line(f"{count} -= 1")
         line(f"if {count} > {_SHORT_RUN}:")
         source.indent()
         line(f"{shape} = ({''.join(f'{n}, ' for n in self._lengths)})")
-        line(f"if {shape} == {last}: p, {count} = {runs}[{shape}](m, p, {count}, end, {into})")
+        line(f"if {shape} == {last}:")
+        source.indent()
+        self._emit_run(f"{runs}[{shape}]", count, into)
+        source.dedent()
         line(f"{last} = {shape}")
         source.dedent()
         source.dedent()
+
+    def _emit_run(self, run: str, count: str, into: str) -> None:
+        """Emit a call of the generated function `run`, which decodes structs of equal size; in steps, one step."""
+        line = self.source.line
+        if not self._in_steps:
+            line(f"p, {count} = {run}(m, p, {count}, end, {into})")
+            return
+        taken, rest = self.source.name("k"), self.source.name("k")
+        line(f"{taken} = min({count}, {STEP})")
+        line(f"p, {rest} = {run}(m, p, {taken}, end, {into})")
+        line(f"{count} -= {taken} - {rest}")
+        self._pause(f"{taken} - {rest}")
 
     def _numbers(self, kind: Kind, count: str) -> str:
         """Emit source that unpacks an array of numbers; returns the name of its variable."""
@@ -299,7 +362,22 @@ class _Decoder:
         line(f"{stop} = p + {count} * {size}")
         line(f"if {stop} > end: raise ParseError")
         few = len(_COUNTED[kind])
-        line(f"{value} = {counted}[{count}](b, p) if {count} < {few} else unpack('{character}', b, p, {count})")
+        at_once = f"{counted}[{count}](b, p) if {count} < {few} else unpack('{character}', b, p, {count})"
+        if self._in_steps:
+            self._count_elements(f"{count} // {_NUMBERS_PER_ELEMENT}")
+            line(f"if {count} > {_NUMBERS_OF_A_STEP}:")
+            self.source.indent()
+            line(f"{value} = []")
+            line(f"for p in range(p, {stop}, {_NUMBERS_OF_A_STEP * size}):")
+            self.source.indent()
+            line(f"{value} += unpack('{character}', b, p, min({_NUMBERS_OF_A_STEP}, ({stop} - p) // {size}))")
+            line("yield")
+            self.source.dedent()
+            line(f"{value} = tuple({value})")
+            self.source.dedent()
+            line(f"else: {value} = {at_once}")
+        else:
+            line(f"{value} = {at_once}")
         line(f"p = {stop}")
         return value
 

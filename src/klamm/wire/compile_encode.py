@@ -4,16 +4,18 @@ Consecutive fields of fixed size, together with the length that follows them, be
 only numbers and arrays of numbers (partition states) become a single `pack` whose format is looked up by the lengths
 of the arrays. Records are appended as they are, never copied. The generated code says only *that* a value does not
 fit; `klamm.wire.length_format` finds the field.
+
+Each encoder can also be compiled in steps: a generator that pauses after every `STEP` elements of arrays.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.errors import UnsupportedField
 from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
-from klamm.wire.source import MAX_STRING_BYTES, CountedPack, EncodedElements, ShapedPack, Source, uvarint
+from klamm.wire.source import ENCODED, MAX_STRING_BYTES, STEP, CountedPack, ShapedPack, Source, uvarint
 
 Parts = list[bytes | memoryview]
 
@@ -24,6 +26,16 @@ def compile_encoder(message: Message, version: int, classes: Mapping[str, type])
     `classes` has the class of each struct by name.
     """
     return _Encoder(message, version, classes).function()
+
+
+def compile_encoder_in_steps(
+    message: Message, version: int, classes: Mapping[str, type]
+) -> Callable[[Any, Parts], Generator[None, None, None]]:
+    """Return the same function as a generator that pauses after every `STEP` elements.
+
+    In a pause the caller may take the byte strings out of the list.
+    """
+    return _Encoder(message, version, classes, in_steps=True).function()
 
 
 def compile_element_encoder(
@@ -74,19 +86,23 @@ class _Run:
 class _Encoder:
     """Generates the source of one message's encoder; methods emit code for a value given as an expression."""
 
-    def __init__(self, message: Message, version: int, classes: Mapping[str, type]) -> None:
+    def __init__(self, message: Message, version: int, classes: Mapping[str, type], *, in_steps: bool = False) -> None:
         self._message = message
         self._version = version
         self._flexible = message.is_flexible(version)
         self._classes = classes
+        self._in_steps = in_steps
         self.source = Source("def encode(x, w):")
         self.source.constants.update(
             uvarint=uvarint, ZERO_ID=ZERO_ID, lacking=self._raise_unsupported, too_long=_raise_too_long
         )
 
-    def function(self) -> Callable[[Any, Parts], None]:
+    def function(self) -> Callable[[Any, Parts], Any]:
         """Return the compiled encoder."""
         self.source.line("add = w.append")
+        if self._in_steps:
+            self.source.line("done = 0")
+            self.source.line("if done: yield")  # a generator also where the message has no arrays
         run = _Run(self.source, "add")
         self._struct(self._message.body, "x", run)
         run.write()
@@ -97,6 +113,12 @@ class _Encoder:
         self.source.line("add = w.append")
         self._array_of_structs(struct_, "x", _Run(self.source, "add"))
         return self.source.compile("encode", f"encode many {struct_.name} v{self._version}")
+
+    def _pause(self) -> None:
+        """Emit source that counts encoded elements, and pauses after a step of them."""
+        if self._in_steps:
+            self.source.line("done += 1")
+            self.source.line(f"if done >= {STEP}: done = 0; yield")
 
     def _raise_unsupported(self, field: str, value: object) -> None:
         """Raise UnsupportedField, because this version has no such field and its value is not the default."""
@@ -274,8 +296,8 @@ class _Encoder:
             line(f"{run.add_name}({packs}[{length}](*{items}))")
             return
         if isinstance(element, Struct) and _is_packed_at_once(element, self._version):
-            source.constants["EncodedElements"] = EncodedElements
-            line(f"if {items}.__class__ is EncodedElements: {run.add_name}(b''.join({items}))")
+            source.constants["ENCODED"] = ENCODED
+            line(f"if {items}.__class__ in ENCODED: {run.add_name}(b''.join({items}))")
             line("else:")
             source.indent()
             self._array_of_structs(element, items, run)
@@ -287,6 +309,7 @@ class _Encoder:
         item = source.name("i")
         line(f"for {item} in {items}:")
         source.indent()
+        self._pause()
         self._field(Field("", element, False, self._message.versions), item, run)
         run.write()
         source.dedent()
@@ -296,6 +319,7 @@ class _Encoder:
         item = self.source.name("i")
         self.source.line(f"for {item} in {items}:")
         self.source.indent()
+        self._pause()
         if _is_packed_at_once(struct_, self._version):
             self._emit_flat_struct(struct_, item, run)
         else:

@@ -1,7 +1,7 @@
 """Reading many structs of one shape at a time.
 
 Partition states come by the hundred thousand, and neighbours mostly have as many replicas. Once two in a row had
-arrays of the same lengths, the rest is read on the guess that all have: one `iter_unpack` for the lot, each checked
+arrays of the same lengths, the rest is read as if all had them: one `iter_unpack` for all, each checked
 for the lengths it was guessed to have; where one differs, the ordinary way takes over.
 """
 
@@ -16,7 +16,7 @@ Run = Callable[[memoryview, int, int, int, list[Any]], tuple[int, int]]
 """(buffer, position, structs left, end, list to append to) -> (position, structs left)."""
 
 _MAX_SHAPES: Final = 64
-"""Per struct and version: what strangers send must not make us compile without end."""
+"""Per struct and version: limits how much code the bytes of unknown clients can make us compile."""
 _MAX_ARRAY_LENGTH: Final = 16
 
 

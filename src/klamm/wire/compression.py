@@ -94,9 +94,24 @@ def _lz4(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
 
 def _zstd(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
     """Yield the pieces compressed as one zstd frame."""
-    stream = zstandard.ZstdCompressor(level=3 if level is None else level).compressobj()
-    yield from map(stream.compress, pieces)
-    yield stream.flush()
+    level = _DEFAULT_ZSTD_LEVEL if level is None else level
+    try:
+        compressor = _idle_zstd.pop() if level == _DEFAULT_ZSTD_LEVEL else zstandard.ZstdCompressor(level=level)
+    except IndexError:
+        compressor = zstandard.ZstdCompressor(level=level)
+    try:
+        stream = compressor.compressobj()
+        yield from map(stream.compress, pieces)
+        yield stream.flush()
+    finally:
+        if level == _DEFAULT_ZSTD_LEVEL and len(_idle_zstd) < _MAX_IDLE_ZSTD:
+            _idle_zstd.append(compressor)
+
+
+_DEFAULT_ZSTD_LEVEL: Final = 3
+_idle_zstd: Final[list[zstandard.ZstdCompressor]] = []
+"""To make one takes longer than to compress a small batch; each of them, of the default level, serves one stream."""
+_MAX_IDLE_ZSTD: Final = 4
 
 
 _FOLD: Final[dict[Codec, Callable[[Iterable[Buffer], int | None], Iterator[bytes]]]] = {

@@ -24,6 +24,16 @@ class MalformedMessage(WireError):
         self.reason = reason
 
 
+class OversizedMessage(WireError):
+    """The arrays of `message` have more than `max_elements` elements together."""
+
+    def __init__(self, message: str, version: int, max_elements: int) -> None:
+        super().__init__(f"{message} v{version}: its arrays have more than {max_elements} elements together")
+        self.message = message
+        self.version = version
+        self.max_elements = max_elements
+
+
 class UnsupportedVersion(WireError):
     """`message` has no such version in Kafka 3.9."""
 

@@ -1,6 +1,7 @@
 """Frames and headers: messages on a connection. Source: RequestHeader.java, NetworkReceive.java."""
 
 import struct
+from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 from klamm.wire.api import ApiKey, api
@@ -83,8 +84,19 @@ def encode_response(api_key: int, version: int, correlation_id: int, body: WireM
     about = api(api_key)
     if about.key is ApiKey.API_VERSIONS and not about.min_version <= version <= about.max_version:
         version = 0
-    pieces = body.encode_pieces(version)
-    tail = b"\0" if about.response_header_version(version) else b""
+    return _framed_response(api_key, version, correlation_id, body.encode_pieces(version))
+
+
+def encode_response_in_steps(
+    api_key: int, version: int, correlation_id: int, body: WireMessage
+) -> Generator[None, None, Parts]:
+    """Encode as `encode_response` does, and pause after every step of elements."""
+    return _framed_response(api_key, version, correlation_id, (yield from body.encode_in_steps(version)))
+
+
+def _framed_response(api_key: int, version: int, correlation_id: int, pieces: Parts) -> Parts:
+    """Put size and header before the encoded body."""
+    tail = b"\0" if api(api_key).response_header_version(version) else b""
     size = _FRAMED_RESPONSE.size - _SIZE.size + len(tail) + sum(map(len, pieces))
     pieces.insert(0, _FRAMED_RESPONSE.pack(size, correlation_id) + tail)
     return join_small(pieces)

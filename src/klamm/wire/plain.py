@@ -11,7 +11,7 @@ from typing import Any
 
 from klamm.wire.errors import MalformedMessage, UnencodableField, UnsupportedField
 from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
-from klamm.wire.source import MAX_STRING_BYTES, ParseError, min_bytes, read_uvarint, uvarint
+from klamm.wire.source import MAX_STRING_BYTES, MAX_TAGGED_FIELDS, ParseError, min_bytes, read_uvarint, uvarint
 
 _LENGTH: dict[Kind | None, tuple[str, int]] = {Kind.STR: (">h", 2)}
 _LONG_LENGTH = (">i", 4)
@@ -82,7 +82,10 @@ class _Reader(_FieldPath):
     def _tagged(self, known: Mapping[int, Field]) -> dict[str, Any]:
         """Decode a section of tagged fields into values by field name; unknown tags are skipped."""
         values: dict[str, Any] = {}
-        for _ in range(self._uvarint()):
+        count = self._uvarint()
+        if count > MAX_TAGGED_FIELDS:
+            raise self._malformed(f"{count} tagged fields; at most {MAX_TAGGED_FIELDS} are read")
+        for _ in range(count):
             tag = self._uvarint()
             size = self._uvarint()
             self._check_remaining(size)

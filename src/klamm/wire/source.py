@@ -2,7 +2,7 @@
 
 import struct
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
 from itertools import islice
 from typing import Any, Final
@@ -12,6 +12,11 @@ from klamm.wire.schema import FIXED, Field, Kind, Struct
 MAX_STRING_BYTES: Final = 32767
 """Kafka rejects longer strings in every encoding."""
 
+STEP: Final = 128
+"""Elements of arrays between two pauses of a codec that works in steps."""
+MAX_TAGGED_FIELDS: Final = 1_000
+"""Kafka's messages have at most ten; each one costs time even where it is skipped."""
+
 _CACHED_COUNT: Final = 16
 _CACHED_SHAPES: Final = 512
 _ONE_BYTE_LENGTH: Final = 127
@@ -19,6 +24,10 @@ _ONE_BYTE_LENGTH: Final = 127
 
 class ParseError(Exception):
     """The bytes do not parse. The reference codec (`klamm.wire.plain`) then decodes again and names the field."""
+
+
+class TooManyElements(Exception):
+    """The arrays of a message have more elements than the decoder was allowed to create."""
 
 
 class Source:
@@ -123,6 +132,8 @@ def skip_tagged(buffer: bytes, position: int, count: int) -> int:
     """Skip a section of `count` tagged fields; returns the position after it."""
     if count > 0x7F:
         count, position = continue_uvarint(buffer, position, count)
+    if count > MAX_TAGGED_FIELDS:
+        raise ParseError(f"{count} tagged fields before byte {position}; at most {MAX_TAGGED_FIELDS} are read")
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)
@@ -172,6 +183,37 @@ class EncodedElements(list[Any]):
 
     Only for structs of numbers and arrays of numbers: `WireMessage.encode_elements` encodes them.
     """
+
+
+class JoinedElements:
+    """Encoded structs like `EncodedElements`, of which one byte string may have several; its length counts structs."""
+
+    __slots__ = ("_count", "_pieces")
+
+    def __init__(self, piece: bytes = b"", count: int = 0) -> None:
+        """Begin with a byte string of `count` structs."""
+        self._pieces = [piece] if count else []
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+    def append(self, encoded: bytes) -> None:
+        """Add one struct."""
+        self._pieces.append(encoded)
+        self._count += 1
+
+    def extend(self, other: "JoinedElements") -> None:
+        """Add the structs of another array."""
+        self._pieces += other._pieces
+        self._count += other._count
+
+
+ENCODED: Final = frozenset((EncodedElements, JoinedElements))
+"""The classes that take the place of an array of structs and have their encodings."""
 
 
 class ShapedPack(dict[tuple[int, ...], Callable[..., bytes]]):

@@ -25,7 +25,7 @@ class _Generator:
     def __init__(self, version: int, classes: Any, dice: random.Random, special: Special | None) -> None:
         self._version = version
         self._classes = classes
-        self._dice = dice
+        self._rng = dice
         self._special = special
 
     def struct(self, struct: Struct) -> Any:
@@ -33,12 +33,12 @@ class _Generator:
         return self._classes[struct.name](**values)
 
     def _value(self, field: Field) -> Any:
-        if field.is_nullable(self._version) and self._dice.random() < 0.2:
+        if field.is_nullable(self._version) and self._rng.random() < 0.2:
             return None
         if not field.is_array:
             return self._one(field)
-        items = [self._one(field) for _ in range(self._dice.choice((0, 1, 1, 2, 3)))]
-        if self._dice.random() < 0.1:
+        items = [self._one(field) for _ in range(self._rng.choice((0, 1, 1, 2, 3)))]
+        if self._rng.random() < 0.1:
             items *= 6  # many of one shape are read another way than few
         return items if isinstance(field.element, Struct) else tuple(items)
 
@@ -47,14 +47,14 @@ class _Generator:
         if isinstance(field.element, Struct):
             return self.struct(field.element)
         if self._special is not None:
-            value = self._special(field, self._dice)
+            value = self._special(field, self._rng)
             if value is not NOTHING_SPECIAL:
                 return value
         return self._primitive(field.element)
 
     def _primitive(self, kind: Kind) -> Any:
         """A value of a primitive type."""
-        dice = self._dice
+        dice = self._rng
         if kind in _INTEGER_BITS:
             bits = _INTEGER_BITS[kind]
             low = 0 if kind is Kind.U16 else -(2 ** (bits - 1))

@@ -60,7 +60,7 @@ def test_the_compiled_message_codec_and_the_reference_codec_give_the_same_result
     wire = made.encode(version)
 
     assert wire == plain.encode(message, version, made)
-    assert b"".join(made.encode_parts(version)) == wire
+    assert b"".join(join_small(made.encode_pieces(version))) == wire
     assert cls.decode(b"head" + wire + b"tail", version, 4) == made
     assert plain.decode(message, version, cls.CODEC.classes, wire, 0) == made
 
@@ -170,7 +170,7 @@ def test_encoding_a_fetch_response_does_not_copy_large_records() -> None:
     partition = FetchResponsePartitionData(0, records=records)
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
 
-    parts = response.encode_parts(17)
+    parts = join_small(response.encode_pieces(17))
 
     assert any(part is records for part in parts)
     assert len(parts) == 3
@@ -180,7 +180,7 @@ def test_records_at_the_end_of_an_encoded_request_are_the_last_part_uncopied() -
     records = bytes(5000)
     request = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, records)])])
 
-    *_, last = request.encode_parts(8)
+    *_, last = join_small(request.encode_pieces(8))
 
     assert last is records
 
@@ -188,7 +188,7 @@ def test_records_at_the_end_of_an_encoded_request_are_the_last_part_uncopied() -
 def test_small_records_are_joined_with_neighbouring_parts_of_an_encoded_message() -> None:
     request = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, b"small")])])
 
-    assert request.encode_parts(9) == [request.encode(9)]
+    assert join_small(request.encode_pieces(9)) == [request.encode(9)]
 
 
 def test_small_parts_of_an_encoded_message_are_joined_and_large_parts_kept_separate() -> None:

@@ -38,7 +38,7 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 """The base timestamp is the time from which on compaction drops the batch's tombstones, or its end marker."""
 USED_ATTRIBUTES: Final = 0x7F
-"""All other bits are cleared where a broker writes a header anew."""
+"""All other bits are cleared where a broker writes a header again."""
 
 _PREFIX: Final = struct.Struct(">qi")
 _ASSIGNED: Final = struct.Struct(">qii")  # what a leader overwrites; the CRC does not cover it

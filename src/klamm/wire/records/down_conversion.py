@@ -15,7 +15,7 @@ MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 
 
 class Converted(NamedTuple):
-    """Converted messages, and the offset from which to go on; `problem` is why the next batch cannot be converted."""
+    """Converted messages, and the next offset to convert; `problem` is why the next batch cannot be converted."""
 
     content: bytes
     next_offset: int
@@ -51,7 +51,7 @@ def down_convert(content: Buffer, magic: int, first_offset: int, max_bytes: int)
 
 
 def _convert_batch(content: Buffer, header: BatchHeader, magic: int, first_offset: int) -> bytes:
-    """One batch in a format; nothing for a control batch. Raises CorruptRecords."""
+    """Return the batch converted to message format `magic`, empty for a control batch. Raises CorruptRecords."""
     if header.magic <= magic:
         return bytes(memoryview(content)[header.position : header.position + header.size])
     if header.is_control and header.magic == MAGIC:

@@ -123,7 +123,7 @@ def _message_at(buffer: Buffer, header: BatchHeader) -> Message:
 
 
 def _nullable(view: memoryview, position: int) -> tuple[bytes | None, int]:
-    """A key or value, and the position behind it. Raises struct.error where it is cut off."""
+    """A key or value, and the position after it. Raises struct.error where it is cut off."""
     (length,) = _LENGTH.unpack_from(view, position)
     position += _LENGTH.size
     if length < 0:

@@ -30,7 +30,7 @@ def check_plausible(buffer: Buffer, header: BatchHeader) -> None:
     if codec is Codec.NONE:
         _check_head(content, len(content), header)
         return
-    # one frame or block says nothing of those behind it
+    # one frame or block says nothing of those after it
     max_bytes = max(len(content) * _MAX_RATIOS[codec], HEAD_BYTES)
     try:
         head, is_whole = _unfolded_head(codec, content)
@@ -63,7 +63,7 @@ def _unfolded_head(codec: Codec, content: memoryview) -> tuple[bytes, bool]:
 
 
 def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
-    """Check the first records, which lie in `head`, and that the others can fit in the rest of `max_bytes`."""
+    """Check the first records, which are in `head`, and that the others can fit in the rest of `max_bytes`."""
     is_whole = len(head) == max_bytes
     end = len(head) if is_whole else len(head) - MAX_VARINT_BYTES  # the last one may be cut off
     position = seen = 0

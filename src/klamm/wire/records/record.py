@@ -87,7 +87,7 @@ UNNAMED_HEADER: Final = "a header of the record has no name"
 
 
 def too_many_headers(count: int, size: int) -> BadRecord:
-    """Return the error for a record that announces more headers than fit into the `size` bytes behind the count."""
+    """Return the error for a record that announces more headers than fit into the `size` bytes after the count."""
     return BadRecord(f"the record announces {count} headers, but only {size} bytes follow in the record")
 
 

@@ -19,7 +19,7 @@ from klamm.wire.records.record import (
 )
 
 _MAX_HELD_BYTES: Final = 256 * 1024
-"""A record up to this size is looked at whole, a larger one as its pieces go by."""
+"""A record up to this size is checked whole, a larger one as its pieces go by."""
 _MAX_FIELD_HEAD_BYTES: Final = 10
 
 
@@ -161,7 +161,7 @@ class _Window:
         return self._before + self._position
 
     def summaries(self, most: int) -> Iterator[RecordSummary]:
-        """Summarize up to `most` records that lie in memory completely."""
+        """Summarize up to `most` records that are in memory completely."""
         content, position = self.content, self._position
         last = len(content) - _MAX_FIELD_HEAD_BYTES
         for _ in range(most):

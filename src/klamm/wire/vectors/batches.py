@@ -33,7 +33,6 @@ HEADER: Final = np.dtype(
 )
 LOG_OVERHEAD: Final = 12  # base offset and batch length stand before what the length counts
 CRC_COVERS_FROM: Final = 21  # from the attributes to the end
-MAGIC_AT: Final = 16
 
 NO_END: Final = 2**63 - 1
 """An offset that no batch reaches."""
@@ -42,8 +41,8 @@ MIN_RECORD_BYTES: Final = 7  # seven one-byte fields: length, attributes, two de
 
 Headers = npt.NDArray[np.void]
 
-_LENGTH = struct.Struct(">i")
-_BASE_OFFSET = struct.Struct(">q")
+_START = struct.Struct(">qi4xB")
+"""Base offset, batch length and magic."""
 
 
 class CorruptBatch(KlammError):
@@ -69,6 +68,11 @@ class Run(NamedTuple):
         """The first `count` batches."""
         return Run(self.buffer, self.positions[:count], self.sizes[:count], self.headers[:count])
 
+    def content(self, number: int) -> memoryview:
+        """The bytes of batch number `number`."""
+        position = self.positions[number]
+        return self.buffer[position : position + self.sizes[number]]
+
     @property
     def next_offset(self) -> int:
         """The offset after the last batch, including gaps left by compaction."""
@@ -91,8 +95,15 @@ def read_run(records: bytes | memoryview, end_offset: int = NO_END) -> Run:
     """
     buffer = memoryview(records)
     positions, sizes = _batch_positions(buffer, end_offset)
-    rows = b"".join([buffer[p : p + HEADER_BYTES] for p in positions])
-    return Run(buffer, positions, sizes, np.frombuffer(rows, HEADER))
+    return Run(buffer, positions, sizes, _headers_at(buffer, positions))
+
+
+def _headers_at(buffer: memoryview, positions: list[int]) -> Headers:
+    """The headers of the batches at these positions, each of which is complete."""
+    if not positions:
+        return np.empty(0, HEADER)
+    every = np.ndarray((len(buffer) - HEADER_BYTES + 1,), HEADER, buffer, strides=(1,))
+    return every[np.array(positions, np.int64)]
 
 
 def _batch_positions(buffer: memoryview, end_offset: int) -> tuple[list[int], list[int]]:
@@ -100,14 +111,16 @@ def _batch_positions(buffer: memoryview, end_offset: int) -> tuple[list[int], li
     positions: list[int] = []
     sizes: list[int] = []
     position, end = 0, len(buffer)
+    unpack = _START.unpack_from
     while position + HEADER_BYTES <= end:
-        if end_offset != NO_END and _BASE_OFFSET.unpack_from(buffer, position)[0] >= end_offset:
+        base_offset, length, magic = unpack(buffer, position)
+        if base_offset >= end_offset != NO_END:
             break
-        if (magic := buffer[position + MAGIC_AT]) != MAGIC:
+        if magic != MAGIC:
             raise CorruptBatch(
                 f"the batch at byte {position} has magic {magic}, but klamm reads only magic {MAGIC}", position
             )
-        size = LOG_OVERHEAD + int(_LENGTH.unpack_from(buffer, position + 8)[0])
+        size = LOG_OVERHEAD + length
         if size < HEADER_BYTES:
             raise CorruptBatch(
                 f"the batch at byte {position} has {size} bytes, but its header has {HEADER_BYTES}", position

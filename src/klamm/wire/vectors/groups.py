@@ -12,7 +12,7 @@ from klamm.wire.unfolding import decompress
 from klamm.wire.vectors.batches import CorruptBatch, Headers, Run
 from klamm.wire.vectors.fields import Fields, read_fields
 from klamm.wire.vectors.starts import Areas, Bodies, Finder, find_bodies
-from klamm.wire.vectors.varints import Bytes, Longs
+from klamm.wire.vectors.varints import Bytes, Longs, read_varints
 
 GROUP_BYTES: Final = 8 << 20
 """Decompressed bytes worked on at once: bounds memory, and keeps columns in cache."""
@@ -92,16 +92,40 @@ def _build_group(run: Run, numbers: list[int], unpacked: dict[int, bytes]) -> Gr
     return Group(numbers, headers, buffer, areas)
 
 
+class LocatedRecords(NamedTuple):
+    """Where the records of a group are, in order, and their offsets; columns as in GroupRecords."""
+
+    bodies: Bodies
+    batch_of: Longs
+    offsets: Longs
+    timestamps: Longs
+
+
+def locate_records(group: Group, find: Finder = find_bodies) -> LocatedRecords:
+    """Locate all records of the group without looking at keys, values and headers. Raises CorruptBatch."""
+    raw: Bytes = np.frombuffer(group.buffer, np.uint8)
+    bodies = find(group.buffer, raw, group.areas)
+    timestamp_deltas, at = read_varints(raw, bodies.starts + 1)
+    offset_deltas, _ = read_varints(raw, at)
+    return _located(group, bodies, timestamp_deltas, offset_deltas)
+
+
+def _located(group: Group, bodies: Bodies, timestamp_deltas: Longs, offset_deltas: Longs) -> LocatedRecords:
+    """Add the deltas of the records to their batches' headers. Raises CorruptBatch for offsets that do not rise."""
+    batch_of = np.repeat(np.arange(len(group.headers)), group.areas.counts)
+    _check_offset_deltas(group, offset_deltas, batch_of)
+    offsets = per_record(group.headers["base_offset"], batch_of) + offset_deltas
+    timestamps = per_record(group.headers["base_timestamp"], batch_of) + timestamp_deltas
+    return LocatedRecords(bodies, batch_of, offsets, timestamps)
+
+
 def decode_group(group: Group, find: Finder = find_bodies) -> GroupRecords:
     """Locate all records of the group. Raises CorruptBatch where they do not fit their batches."""
     raw: Bytes = np.frombuffer(group.buffer, np.uint8)
     bodies = find(group.buffer, raw, group.areas)
     fields = read_fields(raw, bodies)
-    batch_of = np.repeat(np.arange(len(group.headers)), group.areas.counts)
-    _check_offset_deltas(group, fields, batch_of)
-    offsets = per_record(group.headers["base_offset"], batch_of) + fields.offset_deltas
-    timestamps = per_record(group.headers["base_timestamp"], batch_of) + fields.timestamp_deltas
-    return GroupRecords(raw, bodies, fields, batch_of, offsets, timestamps)
+    located = _located(group, bodies, fields.timestamp_deltas, fields.offset_deltas)
+    return GroupRecords(raw, bodies, fields, located.batch_of, located.offsets, located.timestamps)
 
 
 def per_record(column: npt.NDArray[np.int64], batch_of: Longs) -> Longs:
@@ -109,9 +133,8 @@ def per_record(column: npt.NDArray[np.int64], batch_of: Longs) -> Longs:
     return column.astype(np.int64)[batch_of]
 
 
-def _check_offset_deltas(group: Group, fields: Fields, batch_of: Longs) -> None:
+def _check_offset_deltas(group: Group, deltas: Longs, batch_of: Longs) -> None:
     """Raise CorruptBatch unless offsets rise within each batch, up to the last offset of its header."""
-    deltas = fields.offset_deltas
     if not len(deltas):
         return
     same_batch = batch_of[1:] == batch_of[:-1]
