@@ -114,6 +114,7 @@ klamm.fetch.check.crcs boolean true
 klamm.journal.topic string ""
 klamm.log.scrub.bytes.per.second long 8388608 0..
 klamm.log.scrub.interval.ms long 604800000 1000..
+klamm.max.request.elements int 1000000 1000..
 klamm.metrics.host string 127.0.0.1
 klamm.metrics.port int 0 0..65535
 klamm.queued.max.response.bytes long 134217728 1048576..

@@ -18,6 +18,8 @@ from klamm.model.brokers import Endpoint, SecurityProtocol
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The value of `replica.selector.class` that sends consumers to in-sync followers in their own rack (KIP-392)."""
 _PREFIXED: Final = ("listener.name.", "rsm.config.", "rlmm.config.")
 
 
@@ -67,6 +69,7 @@ class NodeConfig:
     connections_max_idle_ms: int
     queued_max_request_bytes: int
     klamm_queued_max_response_bytes: int
+    klamm_max_request_elements: int
     klamm_fetch_check_crcs: bool
     num_partitions: int
     default_replication_factor: int
@@ -99,6 +102,7 @@ class NodeConfig:
     replica_fetch_min_bytes: int
     replica_fetch_backoff_ms: int
     replica_socket_timeout_ms: int
+    replica_selector_class: str | None
     replica_high_watermark_checkpoint_interval_ms: int
     replication_quota_window_num: int
     replication_quota_window_size_seconds: int
@@ -263,6 +267,11 @@ def _check_rules(reader: _Reader) -> None:
         not reader.values["remote.log.storage.system.enable"],
         "remote.log.storage.system.enable",
         "tiered storage is not offered; set it to false",
+    )
+    require(
+        reader.text("replica.selector.class") in (None, RACK_AWARE_SELECTOR),
+        "replica.selector.class",
+        f"klamm does not load Java classes; write {RACK_AWARE_SELECTOR}, or remove it",
     )
     require(
         re.fullmatch(r"(2\.[0-8]|3\.[0-9])(-IV\d)?", str(reader.values["inter.broker.protocol.version"])) is not None,

@@ -145,7 +145,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
         _key("retention.bytes", LONG, -1, at_least(-1), "log.retention.bytes",
              "Size of a partition above which its oldest segments are deleted; -1 means no limit."),
         _key("retention.ms", LONG, 7 * _DAY_MS, at_least(-1), _RETENTION,
-             "Age from which on segments are deleted; -1 means no limit."),
+             "Age at which segments are deleted; -1 means no limit."),
         _key("segment.bytes", INT, 1 << 30, at_least(14), "log.segment.bytes", "Largest size of a segment file."),
         _key("segment.index.bytes", INT, 10 << 20, at_least(4), "log.index.size.max.bytes",
              "Largest size of a segment's index."),

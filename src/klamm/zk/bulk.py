@@ -19,6 +19,8 @@ BuildMultiRead: TypeAlias = Callable[[Sequence[str], str], Request[list[T] | Non
 """Makes a multiRead request for these paths below a chroot."""
 
 MAX_READS_PER_REQUEST: Final = 1_000
+EXISTS_AT_ONCE: Final = 250
+"""Each is a request of its own, and to make so many takes some ms."""
 REPLY_BYTES: Final = 512 << 10
 """The aimed size of a reply: an eighth of the packet limit, so that a few large znodes do not exceed it."""
 INITIAL_ANSWER_BYTES: Final = 8 << 10
@@ -51,8 +53,12 @@ class BulkReads:
 
     async def exists_many(self, paths: Sequence[str], watch: bool) -> list[Stat | None]:
         """The stat of each path, in order; None where there is no znode."""
-        ended = await self._driver.complete_all(requests.exists(self._full_path(p), watch) for p in paths)
-        return [None if r.code is ZkCode.NO_NODE else value_of(r) for r in ended]
+        found: list[Stat | None] = []
+        for start in range(0, len(paths), EXISTS_AT_ONCE):
+            piece = paths[start : start + EXISTS_AT_ONCE]
+            ended = await self._driver.complete_all(requests.exists(self._full_path(p), watch) for p in piece)
+            found += [None if r.code is ZkCode.NO_NODE else value_of(r) for r in ended]
+        return found
 
     async def _multi_read(self, paths: Sequence[str], watch: bool, build: BuildMultiRead[T]) -> list[T | None]:
         """Read many paths with multiRead. Returns the answers in order; None for paths that have to be read singly."""

@@ -92,7 +92,7 @@ class Reader:
         return self.packet[self._advance(1)] != 0
 
     def buffer(self) -> bytes | None:
-        """Read a byte string behind its length; None for the length -1."""
+        """Read a byte string after its length; None for the length -1."""
         size = self.int32()
         if size == -1:
             return None

@@ -4,7 +4,7 @@ Source: KafkaZkClient.scala, AdminZkClient.scala (3.9).
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from klamm.model.assignment import ReplicaAssignment
@@ -255,6 +255,28 @@ class Store:
             except MalformedZnode as error:
                 unreadable[topic] = Unreadable(str(error), result.stat.mzxid)
         return found, unreadable
+
+    async def deleted_partitions(
+        self, partitions: Iterable[TopicPartition], requests_count: bool
+    ) -> frozenset[TopicPartition]:
+        """Those of the partitions that are deleted for certain, by ZooKeeper's newest state.
+
+        With `requests_count`, so are those of topics with a deletion request.
+        """
+        asked = list(partitions)
+        topics = sorted({p.topic for p in asked})
+        await self.sync(znodes.TOPICS)
+        found, unreadable = await self.read_topics(topics)
+        requests = await self.client.exists_many([znodes.delete_topic_path(t) for t in topics])
+        requested = {t for t, stat in zip(topics, requests, strict=True) if requests_count and stat is not None}
+
+        def is_deleted(p: TopicPartition) -> bool:
+            """Whether the topic is gone or going, or has fewer partitions; what cannot be read may be there."""
+            if p.topic in requested:
+                return True
+            return p.topic not in unreadable and (p.topic not in found or p.partition not in found[p.topic].partitions)
+
+        return frozenset(p for p in asked if is_deleted(p))
 
     async def watch_topics(self, topics: Sequence[str]) -> list[Stat | None]:
         """The stats of these topics' znodes, in the same order, None for a missing one; each next change is watched.

@@ -16,6 +16,8 @@ from klamm.zk.port import ZooKeeperClient
 
 MAX_TOPICS: Final = 200
 """Topics in one multi."""
+NAMES_AT_ONCE: Final = 500
+"""Names that are looked up together."""
 MAX_BYTES: Final = 400_000  # under half of a server's usual packet limit
 """The size of one multi, less than half of a server's default packet limit."""
 
@@ -31,9 +33,13 @@ class TopicToCreate(NamedTuple):
 
 async def find_taken_names(client: ZooKeeperClient, names: Sequence[str]) -> dict[str, str | None]:
     """By name, why no topic of that name can be created; None where it can."""
-    marked = await client.exists_many([znodes.delete_topic_path(name) for name in names])
-    there = await client.exists_many([znodes.topic_path(name) for name in names])
-    return {n: _why_taken(n, m is not None, t is not None) for n, m, t in zip(names, marked, there, strict=True)}
+    found: dict[str, str | None] = {}
+    for start in range(0, len(names), NAMES_AT_ONCE):
+        chunk = names[start : start + NAMES_AT_ONCE]
+        marked = await client.exists_many([znodes.delete_topic_path(name) for name in chunk])
+        there = await client.exists_many([znodes.topic_path(name) for name in chunk])
+        found |= {n: _why_taken(n, m is not None, t is not None) for n, m, t in zip(chunk, marked, there, strict=True)}
+    return found
 
 
 def _why_taken(name: str, marked: bool, there: bool) -> str | None:

@@ -3,10 +3,10 @@
 Source: AdminZkClient.deleteTopic, createPartitionsWithAssignment (3.9).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
-from klamm.model.assignment import ReplicaAssignment
+from klamm.model.assignment import assignment_of
 from klamm.zk import znodes
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, error_of
 from klamm.zk.fenced import chunks
@@ -21,9 +21,9 @@ REQUESTS_AT_ONCE = 500
 class DeletionsRequested(NamedTuple):
     """The topics for which no new deletion request was made."""
 
-    missing: Collection[str]
+    missing: Set[str]
     """Topics that do not exist."""
-    marked_before: Collection[str]
+    marked_before: Set[str]
     """Topics whose deletion was requested before."""
 
 
@@ -35,22 +35,28 @@ class TopicRequestStore:
 
     async def request_deletions(self, topics: Sequence[str]) -> DeletionsRequested:
         """Request the deletion of these topics, in few multis. Raises ZkError."""
-        there = await self._client.exists_many([znodes.topic_path(t) for t in topics])
-        missing = [t for t, stat in zip(topics, there, strict=True) if stat is None]
-        existing = [t for t, stat in zip(topics, there, strict=True) if stat is not None]
-        marked = await self._client.exists_many([znodes.delete_topic_path(t) for t in existing])
-        new = [t for t, stat in zip(existing, marked, strict=True) if stat is None]
-        for chunk in chunks(new, REQUESTS_AT_ONCE):
-            if len(chunk) == 1:
-                await self._mark_singly(chunk)
-                continue
-            results = await self._client.multi([Create(znodes.delete_topic_path(t)) for t in chunk])
-            failed = next((r.code for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)), None)
-            if failed is ZkCode.NODE_EXISTS:
-                await self._mark_singly(chunk)
-            elif failed is not None:
-                raise error_of(failed, znodes.DELETE_TOPICS)
-        return DeletionsRequested(missing, {t for t in existing if t not in new})
+        missing: set[str] = set()
+        marked_before: set[str] = set()
+        for chunk in chunks(topics, REQUESTS_AT_ONCE):
+            there = await self._client.exists_many([znodes.topic_path(t) for t in chunk])
+            existing = [t for t, stat in zip(chunk, there, strict=True) if stat is not None]
+            missing.update(t for t, stat in zip(chunk, there, strict=True) if stat is None)
+            marked = await self._client.exists_many([znodes.delete_topic_path(t) for t in existing])
+            marked_before.update(t for t, stat in zip(existing, marked, strict=True) if stat is not None)
+            await self._mark([t for t, stat in zip(existing, marked, strict=True) if stat is None])
+        return DeletionsRequested(missing, marked_before)
+
+    async def _mark(self, topics: Sequence[str]) -> None:
+        """Create the deletion requests of these topics, in one multi if possible."""
+        if len(topics) <= 1:
+            await self._mark_singly(topics)
+            return
+        results = await self._client.multi([Create(znodes.delete_topic_path(t)) for t in topics])
+        failed = next((r.code for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)), None)
+        if failed is ZkCode.NODE_EXISTS:
+            await self._mark_singly(topics)
+        elif failed is not None:
+            raise error_of(failed, znodes.DELETE_TOPICS)
 
     async def _mark_singly(self, topics: Sequence[str]) -> None:
         """Create deletion requests one by one, because another client creates some of them at the same time."""
@@ -73,7 +79,7 @@ class TopicRequestStore:
         self, topic: str, now: TopicZnode, added: Mapping[int, Sequence[int]], version: int
     ) -> bool:
         """Add partitions to a topic as it was read; false if it changed since, or was deleted."""
-        grown = {n: ReplicaAssignment(tuple(r)) for n, r in added.items()}  # type: ignore[arg-type]
+        grown = {n: assignment_of(tuple(r)) for n, r in added.items()}
         payload = znodes.encode_topic(now.topic_id, {**now.partitions, **grown})
         try:
             await self._client.set(znodes.topic_path(topic), payload, version)

@@ -129,6 +129,7 @@ REFUSED = {
     "connection override without a count": ("max.connections.per.ip.overrides=h1", "host:count"),
     "nobody may connect": ("max.connections.per.ip=0", "no client can connect"),
     "KRaft": ("process.roles=broker", "ZooKeeper mode"),
+    "own replica selector": ("replica.selector.class=x.Y", "common.replica.RackAwareReplicaSelector, or remove it"),
     "authorizer": ("authorizer.class.name=x.Y", "ACLs are not offered"),
     "old protocol": ("inter.broker.protocol.version=1.1", "2.0 to 3.9"),
     "fetch wait longer than the replica lag": ("replica.lag.time.max.ms=100", "replica.lag.time.max.ms"),

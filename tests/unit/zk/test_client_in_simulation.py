@@ -80,7 +80,7 @@ def test_a_session_cut_off_longer_than_its_timeout_expires_on_reconnection() -> 
         await asyncio.sleep(30)
         assert stage.states == [CONNECTED, DISCONNECTED]
 
-        stage.network.mend_all()
+        stage.network.end_all_cuts()
 
         with pytest.raises(SessionExpired):
             await waiting
@@ -113,7 +113,7 @@ def test_abandoned_connection_attempts_to_zookeeper_are_closed() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()
         for _ in range(3):
-            stage.network.mend_all()
+            stage.network.end_all_cuts()
             stage.drop_traffic(client.server)
             await asyncio.sleep(5)
         assert len(stage.open_ends()) == 1

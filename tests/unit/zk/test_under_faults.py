@@ -36,7 +36,7 @@ class Troubled(Stage):
             elif fault == "silence":
                 self.drop_traffic(*some)
                 await asyncio.sleep(duration_s)
-                self.network.mend_all()
+                self.network.end_all_cuts()
             elif fault == "stop":
                 for name in some:
                     await self.stop(name)
@@ -134,7 +134,7 @@ def test_every_zookeeper_request_completes_even_if_the_session_expires(seed: int
             asking = asyncio.create_task(ask(i))
             await asyncio.sleep(world.rng.expovariate(2))
         trouble.cancel()
-        world.network.mend_all()
+        world.network.end_all_cuts()
         await world.start_all()
         async with asyncio.timeout(30):
             await asking
