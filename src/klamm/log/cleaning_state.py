@@ -8,7 +8,7 @@ from klamm.runtime.disk import Disk
 class CleaningState:
     """Used by the event loop alone.
 
-    A cleaning compares records with those behind them, so a truncation below its end voids it: what it removed may be
+    A cleaning compares records with those after them, so a truncation below its end voids it: what it removed may be
     all that is left of a key.
     """
 
@@ -22,7 +22,7 @@ class CleaningState:
         self._swap_paths: Sequence[str] = ()
         self.is_paused = False
         self.first_dirty: int | None = None
-        """Records below it were compared with those behind them; None where the log was never cleaned."""
+        """Records below it were compared with those after them; None where the log was never cleaned."""
         self.why_uncleanable: str | None = None
         """Why the log could not be cleaned; it is tried again after a change of the config."""
 

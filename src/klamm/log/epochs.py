@@ -19,7 +19,7 @@ class EpochEntry(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """An epoch and the offset behind its last record; both -1 where the cache cannot tell."""
+    """An epoch and the offset after its last record; both -1 where the cache cannot tell."""
 
     epoch: int
     end_offset: int

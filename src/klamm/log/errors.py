@@ -30,7 +30,7 @@ class AppendRefused(KlammError):
 
 
 class OffsetOutOfRange(KlammError):
-    """The offset lies before the log's start or behind its end."""
+    """The offset is before the log's start or after its end."""
 
     def __init__(self, partition: TopicPartition, offset: int, start: int, end: int) -> None:
         super().__init__(f"{partition}: offset {offset} is out of range; the log has offsets {start} to {end}")

@@ -35,7 +35,7 @@ class FlushJob:
     """The base offset of the newest segment whose files are synced."""
 
     def run(self, disk: Disk) -> None:
-        """Write the small files and sync all others of this flush. Raises OSError."""
+        """Write the checkpoint files, then sync the segments and directories of this flush. Raises OSError."""
         replace_files(disk, self.small_files)
         sync_files(disk, self.paths, self.directories)
 
@@ -86,7 +86,8 @@ class Durability:
         """Return the flush of everything below `target`; None where that is flushed already. Raises OSError."""
         if target <= self.recovery_point:
             return None
-        slot = segments.slot_of(self.recovery_point)
+        # a segment that ends at the recovery point may have been rolled, and so written, since it was flushed
+        slot = segments.slot_of(self.recovery_point - 1)
         unsafe = [segment for segment in segments.from_slot(slot) if segment.base_offset < target]
         for segment in unsafe:
             segment.write_indexes()
@@ -99,7 +100,7 @@ class Durability:
     def sync_job(self, segments: Segments, directory: str, target: int) -> FlushJob | None:
         """The sync of the batches up to `target`, without indexes; None where they are on the device.
 
-        A start after a power loss reads the batches behind the recovery point, and has no need of anything else. A
+        A start after a power loss reads the batches after the recovery point, and has no need of anything else. A
         truncation is synced with its segment and with the names of the removed segments.
         """
         if target <= self.synced and not self.is_truncated:

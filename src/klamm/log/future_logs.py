@@ -29,7 +29,7 @@ class FutureLogOwner:
         self._housekeeping = housekeeping
 
     def on_small_files_changed(self, log: LogStorage) -> None:
-        """Do nothing: the next flush writes the small files.
+        """Do nothing: the next flush writes leader epochs and topic id.
 
         Once the copy has replaced the log, housekeeping writes them.
         """
@@ -84,7 +84,7 @@ class FutureLogs:
         return log
 
     def add(self, log: Log, home: LogDirectory) -> None:
-        """Register the future log, which lies in directory `home`."""
+        """Register the future log, which is in directory `home`."""
         self._logs[log.partition] = log
         self._homes[log.partition] = home
 

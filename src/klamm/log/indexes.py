@@ -32,7 +32,10 @@ class TimestampOffset(NamedTuple):
 class _Index:
     """Entries of one size in one file. `count` is known without reading the file; the entries are read when needed."""
 
-    __slots__ = ("_disk", "_entries", "_entry", "_offset_at", "_stored_bytes", "base_offset", "count", "most", "path")
+    __slots__ = (
+        "_disk", "_entries", "_entry", "_is_file_exact", "_offset_at", "_stored_bytes", "base_offset", "count", "most",
+        "path",
+    )  # fmt: skip
 
     def __init__(
         self, disk: Disk, path: str, base_offset: int, max_bytes: int, entry: struct.Struct, offset_at: int
@@ -45,6 +48,8 @@ class _Index:
         self.most = max_bytes // entry.size
         self._entries: bytearray | None = bytearray()
         self._stored_bytes = 0
+        self._is_file_exact = False
+        """Whether the file exists and has `_stored_bytes` bytes."""
         self.count = 0
 
     @property
@@ -74,6 +79,7 @@ class _Index:
             file.close()
         self._entries = None if size else bytearray()
         self._stored_bytes = size
+        self._is_file_exact = True
         self.count = size // self._entry.size
         if not ends:
             return None
@@ -128,11 +134,12 @@ class _Index:
         finally:
             file.close()
         self._stored_bytes = len(entries)
+        self._is_file_exact = True
 
     @property
     def is_written(self) -> bool:
-        """Whether the file has all entries."""
-        return self._stored_bytes == self.size
+        """Whether the file exists and has exactly these entries."""
+        return self._is_file_exact and self._stored_bytes == self.size
 
     def reset(self) -> None:
         """Remove all entries."""
@@ -145,6 +152,7 @@ class _Index:
         self._entries = entries
         self.count = count
         self._stored_bytes = min(self._stored_bytes, len(entries))
+        self._is_file_exact = False
 
     def _relative_at(self, slot: int) -> int:
         """The relative offset of an entry."""

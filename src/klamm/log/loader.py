@@ -67,7 +67,7 @@ class Loader:
         """Create an empty log in a new directory. Raises OSError."""
         start = self._known.log_start
         segment = new_segment(self._files, self._directory, start, self._config, self._now_ms)
-        create_segment_file(self._disk, segment)
+        create_segment_file(self._disk, segment, self._config)
         return LoadedLog(Segments([segment]), LeaderEpochs(), Producers(start), start, start, start)
 
     def load(self) -> LoadedLog:
@@ -123,13 +123,16 @@ class Loader:
     # -- leader epochs -------------------------------------------------------------------------------------------------
 
     def _stored_epochs(self, segments: Segments) -> list[EpochEntry] | None:
-        """The entries of the leader epoch checkpoint; None where it is missing or damaged.
+        """The entries of the leader epoch checkpoint; None where it is missing, empty or damaged.
 
-        The epochs can then be read from the batches.
+        The epochs can then be read from the batches. Apache Kafka creates the file empty, and writes the first epoch
+        later.
         """
         path = f"{self._directory}/{LEADER_EPOCHS}"
         try:
-            return parse_epochs(self._disk.read(path), path)
+            if content := self._disk.read(path):
+                return parse_epochs(content, path)
+            return None if segments.size else []
         except FileNotFoundError:
             return None if segments.size else []
         except CorruptFile as error:
@@ -156,9 +159,12 @@ class Loader:
         return segments.slot_of(self._known.recovery_point)
 
     def _check_flushed(self, segments: Segments, unflushed: int) -> None:
-        """Open the indexes of flushed segments; a damaged index is rebuilt from its segment."""
+        """Open the indexes of flushed segments; a damaged index is rebuilt from its segment.
+
+        The last of them may have been rolled after its flush: then a power loss may undo what the roll wrote.
+        """
         for slot, segment in enumerate(segments.from_slot(0)[:unflushed]):
-            is_last = slot == len(segments) - 1
+            is_last = slot == unflushed - 1
             damaged_transactions = self._damage_of_transactions(segment)
             try:
                 segment.load_indexes()
@@ -208,7 +214,8 @@ class Loader:
             expected = rebuilt.next_offset
             if rebuilt.cut is not None:
                 self._remove_segments_after(segments, pending)
-                return
+                break
+        self._remove_empty_end(segments, expected)
 
     def _end_before_gap(self, rebuilt: RebuildResult, limit: int | None) -> None:
         """Cut the log where unflushed offsets before the next segment are missing; only compaction leaves gaps.
@@ -230,7 +237,7 @@ class Loader:
         if rebuilt.cut is not None:
             self._notes.append(
                 f"truncated {segment.log_path} to {segment.size} bytes, log end offset {rebuilt.next_offset}: "
-                f"{rebuilt.cut}. A follower copies what is missing from its leader."
+                f"{rebuilt.cut}. A follower copies what is missing from its leader.{_remedy(rebuilt.saved)}"
             )
 
     def _remove_segments_after(self, segments: Segments, behind: Sequence[Segment]) -> None:
@@ -239,6 +246,22 @@ class Loader:
             self._notes.append(
                 f"removed {segment.log_path}: it follows the truncated segment and was not flushed. A follower copies "
                 "it from its leader."
+            )
+            segments.remove(segment)
+            remove_segment_files(self._disk, segment)
+
+    def _remove_empty_end(self, segments: Segments, end: int) -> None:
+        """Remove unflushed segments without batches that begin after `end`, the offset after the last batch.
+
+        A power loss may keep the file of a segment without its batches, and not the end of the segment before it. With
+        such a log end no follower would ever be in sync, since no batch leads there. Apache Kafka keeps these segments.
+        """
+        if end < self._known.recovery_point:
+            return
+        for segment in reversed([segment for segment in segments if segment.base_offset > end]):
+            self._notes.append(
+                f"removed {segment.log_path}: it is empty, and no batch has the unflushed offsets {end} to "
+                f"{segment.base_offset - 1} before it. A follower copies what is missing from its leader."
             )
             segments.remove(segment)
             remove_segment_files(self._disk, segment)
@@ -272,7 +295,7 @@ class Loader:
                 remove_segment_files(self._disk, segment)
             epochs.clear()
         segment = new_segment(self._files, self._directory, start, self._config, self._now_ms)
-        create_segment_file(self._disk, segment)
+        create_segment_file(self._disk, segment, self._config)
         segments.add(segment)
         return start
 
@@ -305,6 +328,19 @@ def remove_segment_files(disk: Disk, segment: Segment) -> None:
             disk.remove(path)
 
 
-def create_segment_file(disk: Disk, segment: Segment) -> None:
-    """Create the empty `.log` file of the segment."""
-    disk.open(segment.log_path, create=True).close()
+def create_segment_file(disk: Disk, segment: Segment, config: TopicConfig) -> None:
+    """Create the `.log` file of the segment, with `preallocate` of `segment.bytes` zeros; none of them is a batch."""
+    file = disk.open(segment.log_path, create=True)
+    try:
+        if config.preallocate:
+            file.truncate(config.segment_bytes)
+            segment.is_preallocated = True
+    finally:
+        file.close()
+
+
+def _remedy(saved: str | None) -> str:
+    """What to do with bytes that were flushed and had to be cut off; empty where there were none."""
+    if saved is None:
+        return ""
+    return f" The bytes that were cut off are in {saved}: remove it once another replica has these records."

@@ -104,7 +104,7 @@ class LocalLog:
         """Create an empty segment and its file."""
         segment = new_segment(self.files, self.directory, base_offset, self.config, self._clock.now_ms())
         segment.roll_jitter_ms = self._jitter_ms()
-        create_segment_file(self.files.disk, segment)
+        create_segment_file(self.files.disk, segment, self.config)
         self.segments.add(segment)
         return segment
 
@@ -119,7 +119,7 @@ class LocalLog:
     def locate(self, offset: int, max_bytes: int, bound: int, *, min_one: bool) -> Location:
         """Locate batches of one segment, from the one that contains `offset` up to `bound`.
 
-        `offset` must lie within the log. Raises OSError, CorruptRecords.
+        `offset` must be within the log. Raises OSError, CorruptRecords.
         """
         if offset >= bound:
             return self._no_batches_at(offset)

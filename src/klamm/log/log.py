@@ -7,7 +7,7 @@ from uuid import UUID
 from klamm.config.topic_config import TopicConfig
 from klamm.log.append_rules import AppendRules
 from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring
-from klamm.log.follower_append import Run, appendable_runs
+from klamm.log.follower_append import Run, appendable_runs, base_of_new_segment
 from klamm.log.leader_append import CheckedBatch, check_batch, preparation_for, prepared_batch, with_assigned_offsets
 from klamm.log.leftovers import rename_cleaned_to_swap
 from klamm.log.loader import CheckpointedState, LoadedLog, Loader
@@ -211,7 +211,7 @@ class Log(ReadableLog):
         max_timestamp = max(header.max_timestamp for header in run)
         with self._translating_io_errors():
             if local.must_roll(size, last.last_offset, max_timestamp):
-                self._roll(first.base_offset)
+                self._roll(base_of_new_segment(run, self.end_offset))
             local.segments.active.append_run(
                 memoryview(buffer)[first.position : first.position + size],
                 [(h.size, h.base_offset, h.last_offset, h.max_timestamp) for h in run],

@@ -355,6 +355,7 @@ class LogStorage:
             snapshot = self._producer_state.write_last_snapshot(self.segments, self._log_start)
             self._unsynced_snapshot = snapshot or self._unsynced_snapshot
             active = self.segments.active
+            active.cut_preallocated()
             active.time_index.append(*active.largest)
             active.write_indexes()
             replace_files(self._world.disk, self.changed_small_files())
@@ -452,4 +453,4 @@ class LogStorage:
 
 
 def no_listener() -> None:
-    """Do nothing: the default where nobody listens to the log."""
+    """Do nothing: the default for a log without a listener."""

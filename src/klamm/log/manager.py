@@ -130,20 +130,12 @@ class LogManager:
 
     # -- make and delete -----------------------------------------------------------------------------------------------
 
-    def get_or_create(
-        self, partition: TopicPartition, config: TopicConfig, topic_id: UUID | None, is_new: bool = False
-    ) -> Log:
-        """The partition's log; a new one is created in the live directory with the fewest logs.
-
-        Raises StorageFailed where it may lie in an offline directory (`is_new` says that it cannot), or none is live.
-        """
-        log = self._registry.logs.get(partition)
-        if log is None:
-            log = self._create(LogRequest(partition, config, topic_id, is_new))
-        return self._with_topic_id(log, topic_id)
-
     async def get_or_create_many(self, requests: Sequence[LogRequest]) -> list[Log | StorageFailed]:
-        """Like `get_or_create` for many, without blocking the loop; each result is a log or its error."""
+        """Return the log of each partition, or its error; missing logs are created in a thread.
+
+        A new log is created in the preferred directory, else in the live one with the fewest logs. It is refused if
+        it may be in an offline directory, unless `is_new` says that it cannot be.
+        """
         async with self._making:
             missing = dict.fromkeys(w.partition for w in requests if w.partition not in self._registry.logs)
             by_partition = {w.partition: w for w in requests}
@@ -171,15 +163,6 @@ class LogManager:
             or f"{request.partition} was deleted while its log was opened"
         )
 
-    def _create(self, request: LogRequest) -> Log:
-        """Create one log. Raises StorageFailed."""
-        refused: dict[TopicPartition, StorageFailed] = {}
-        places = self._choose_directories([request], refused)
-        if refused:
-            raise refused[request.partition]
-        (result,) = self._open_all(places)
-        return self._register_opened(request.partition, places[0][1], result)
-
     def _choose_directories(
         self, requests: Sequence[LogRequest], refused: dict[TopicPartition, StorageFailed]
     ) -> list[tuple[LogRequest, LogDirectory]]:
@@ -204,7 +187,7 @@ class LogManager:
         return places
 
     def _open_all(self, places: Sequence[tuple[LogRequest, LogDirectory]]) -> list[Log | OSError]:
-        """Open or create these logs in threads."""
+        """Open or create these logs, one after the other; called in a thread."""
         return [self._open_one(request, home) for request, home in places]
 
     def _open_one(self, request: LogRequest, home: LogDirectory) -> Log | OSError:
@@ -345,13 +328,6 @@ class LogManager:
             except (OSError, StorageFailed) as error:
                 self._registry.take_offline(directory, str(error))
         self._files.close()
-
-    async def abandon(self) -> None:
-        """Stop all work and unlock the directories without flushing, as after a crash."""
-        await self._stop_writing()
-        self._files.close()
-        for directory in self._registry.directories.values():
-            directory.unlock()
 
     async def _stop_writing(self) -> None:
         """Stop periodic work and wait for threads that write: closing writes the last checkpoints."""

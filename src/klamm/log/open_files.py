@@ -99,7 +99,7 @@ class OpenFiles:
     def truncate(self, path: str, size: int) -> None:
         """Truncate the file; readers that keep it open get an error for bytes after `size`.
 
-        Other bytes may be written there afterwards, so later readers get the file opened anew.
+        Other bytes may be written there afterwards, so later readers get the file opened again.
         """
         holder = self._files.pop(path, None) or self._lent.get(path)
         if holder is not None:

@@ -139,7 +139,7 @@ class Producers:
         self._verifications: dict[int, Verification] = {}
         """Of producers whose transaction is about to begin here."""
         self._newest_offset = -1
-        """No batch of a producer, data or end marker, is known to lie behind this offset."""
+        """No batch of a producer, data or end marker, is known to lie after this offset."""
         self.end_offset = end_offset
         self.snapshot_offset = -1
         """Where the newest snapshot was taken; -1 without one."""

@@ -6,15 +6,16 @@ a damaged batch stays where it is, only bytes that cannot be parsed are cut off,
 Where batches and the leader epoch checkpoint contradict each other, the batches are right.
 """
 
+import itertools
 from dataclasses import dataclass, field
 
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.producer_files import update_producers
 from klamm.log.producers import Producers
-from klamm.log.scan import ScannedBatch, scan_batches
+from klamm.log.scan import BATCH_CHUNK_BYTES, ScannedBatch, scan_batches
 from klamm.log.segment import Segment
 from klamm.log.transactions import AbortedTransaction
-from klamm.runtime.disk import Disk
+from klamm.runtime.disk import Disk, File
 from klamm.wire.records import CorruptRecords
 from klamm.wire.records.batch import NO_LEADER_EPOCH, BatchHeader, crc_is_valid
 
@@ -24,11 +25,13 @@ class RebuildResult:
     """The result of rebuilding a segment."""
 
     next_offset: int
-    """The offset behind the last undamaged batch."""
+    """The offset after the last undamaged batch."""
     cut: str | None = None
     """Why the segment's end was cut off; None where it was not."""
     kept: list[str] = field(default_factory=list)
     """Damaged batches below the recovery point."""
+    saved: str | None = None
+    """The file with the flushed bytes that were cut off; None where there were none."""
 
 
 class SegmentRebuild:
@@ -77,18 +80,39 @@ class SegmentRebuild:
                         break
             except CorruptRecords as error:
                 result.cut = str(error)
-            if result.cut is None and segment.size < size:
-                result.cut = f"the last {size - segment.size} bytes are not a complete batch"
+            else:
+                if result.cut is None and segment.size < size:
+                    result.cut = f"the last {size - segment.size} bytes are not a complete batch"
+            if limit in (None, result.next_offset) and _has_zeros(file, good_end, size):
+                result.cut = None
+                file.truncate(good_end)
             if result.cut is None and limit is None and good_end < segment.size:
                 result.cut = result.kept.pop()  # the end of the log is not known from a damaged batch
             if result.cut is not None:
                 segment.size = good_end if limit is None else segment.size
+                if result.next_offset < flushed_below and segment.size < size:
+                    result.saved = self._save_bytes(file, segment.size, size)
                 file.truncate(segment.size)
         finally:
             file.close()
         segment.time_index.append(*segment.largest)
         segment.write_indexes()
         return result
+
+    def _save_bytes(self, file: File, position: int, end: int) -> str:
+        """Copy these bytes of the segment into a file beside it and return its path: no other replica may have them."""
+        disk = self._disk
+        paths = (f"{self._segment.log_path}.cut-{number}" for number in itertools.count())
+        path = next(path for path in paths if not disk.exists(path))
+        copy = disk.open(path, create=True)
+        try:
+            for at in range(position, end, BATCH_CHUNK_BYTES):
+                copy.pwrite([file.pread(min(BATCH_CHUNK_BYTES, end - at), at)], at - position)
+            copy.sync()
+        finally:
+            copy.close()
+        disk.sync_directory(self._segment.log_path.rpartition("/")[0])
+        return path
 
     def _falling_epoch(self, batch: ScannedBatch) -> str | None:
         """Why an unflushed batch cannot follow the one before it: its leader epoch is lower; None where it is not.
@@ -114,6 +138,12 @@ class SegmentRebuild:
             stable = self._producers.last_stable_offset_after(completed)
             entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
             self._segment.transaction_index.append(entry)
+
+
+def _has_zeros(file: File, position: int, size: int) -> bool:
+    """Whether the rest of the file is zeros, as in a preallocated file; only its first MiB is checked."""
+    content = file.pread(min(BATCH_CHUNK_BYTES, size - position), position)
+    return bool(content) and not any(content)
 
 
 def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | None) -> str | None:

@@ -40,6 +40,7 @@ class Segment:
         "created_ms",
         "damaged",
         "directory",
+        "is_preallocated",
         "largest",
         "log_path",
         "offset_index",
@@ -61,7 +62,7 @@ class Segment:
         roll_jitter_ms: int = 0,
         suffix: str = "",
     ) -> None:
-        """`suffix`: what stands behind the usual names of all files, such as `.cleaned`."""
+        """`suffix`: what stands after the usual names of all files, such as `.cleaned`."""
         disk = files.disk
         self._suffix = suffix
         self._files = files
@@ -79,6 +80,8 @@ class Segment:
         """The largest timestamp and the last offset of the batch that has it."""
         self.damaged: tuple[DamagedRange, ...] = ()
         """What is known to be damaged, in the order of the file; it is not served."""
+        self.is_preallocated = False
+        """Whether the file is longer than `size`, because it was created so: zeros follow the batches."""
         self._first_timestamp: int | None = None
         self._bytes_since_entry = 0
         # where offsets next to be read begin; readers at the tail need neither index nor scan
@@ -159,11 +162,18 @@ class Segment:
 
     def seal(self) -> None:
         """End appends to the segment: write the last time index entry and the indexes, and free their memory."""
+        self.cut_preallocated()
         self.time_index.append(*self.largest)
         self.write_indexes()
         self.offset_index.release()
         self.time_index.release()
         self._boundaries.clear()
+
+    def cut_preallocated(self) -> None:
+        """Cut the preallocated bytes that no batch has used from the file. Raises OSError."""
+        if self.is_preallocated:
+            self._files.truncate(self.log_path, self.size)
+            self.is_preallocated = False
 
     def load_indexes(self) -> None:
         """Load the index files of a flushed segment. Raises FileNotFoundError, CorruptFile."""
@@ -172,9 +182,9 @@ class Segment:
         self.largest = self.time_index.last  # the last entry, which roll and close write
 
     def write_indexes(self) -> None:
-        """Write the offset and time index to their files where these lack entries or do not exist."""
+        """Write the offset and time index to their files where these do not have exactly the entries in memory."""
         for index in (self.offset_index, self.time_index):
-            if not index.is_written or not index.count:
+            if not index.is_written:
                 index.write()
 
     # -- look up and read --------------------------------------------------------------------------------------------
@@ -302,6 +312,7 @@ class Segment:
         """Cut the `.log` file to `size` bytes."""
         self._files.truncate(self.log_path, size)
         self.size = size
+        self.is_preallocated = False
         self.damaged = tuple(damage for damage in self.damaged if damage.position < size)
         self._bytes_since_entry = 0
         self._boundaries = {self.base_offset: 0}

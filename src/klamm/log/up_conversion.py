@@ -39,6 +39,7 @@ from klamm.wire.records.legacy import Message, is_compressed, messages_of
 from klamm.wire.records.record import NewRecord, append_record
 
 _MAGIC_AT: Final = 16
+_OFFSET_BYTES: Final = 8
 _MAX_INLINE_BYTES: Final = 2 * 1024
 
 
@@ -103,16 +104,13 @@ def _convert(preparation: Preparation) -> bytes:
 
 def _checked_headers(content: bytes, rules: AppendRules) -> list[BatchHeader]:
     """The headers of the message set; an incomplete message at its end is left out. Raises AppendRefused."""
-    headers: list[BatchHeader] = []
+    entries: list[tuple[int, int]] = []
     try:
         position = 0
-        while (size := produced_entry_size(content, position)) is not None:
-            headers.append(header_at(content, position))
+        while (size := produced_entry_size(content, position)) is not None:  # of all, before one is checked
+            entries.append((position, size))
             position += size
-        for number, header in enumerate(headers):
-            check_size(header.size, rules)
-            if not crc_is_valid(content, header):
-                raise CorruptRecords(f"the CRC of message {number} of the request does not match its bytes")
+        headers = [_checked_header(content, position, size, rules) for position, size in entries]
     except CorruptRecords as error:
         raise AppendRefused(
             ErrorCode.CORRUPT_MESSAGE, f"the messages are corrupt: {error}. Send the messages again."
@@ -131,6 +129,25 @@ def _checked_headers(content: bytes, rules: AppendRules) -> list[BatchHeader]:
             "a message has timestamp type LogAppendTime, which only a broker may set. Send CreateTime.",
         )
     return headers
+
+
+def _checked_header(content: bytes, position: int, size: int, rules: AppendRules) -> BatchHeader:
+    """The header of the message of this size, checked in Kafka's order: base offset, size, checksum.
+
+    A damaged message may look like a batch of format 2, whose base offset must be 0. Raises AppendRefused,
+    CorruptRecords.
+    """
+    if content[position + _MAGIC_AT] == MAGIC and any(content[position : position + _OFFSET_BYTES]):
+        raise AppendRefused(
+            ErrorCode.INVALID_RECORD,
+            f"the entry at byte {position} has magic {MAGIC} and a base offset, but a producer must send 0. "
+            f"{WRONG_CLIENT}",
+        )
+    check_size(size, rules)
+    header = header_at(content, position)
+    if not crc_is_valid(content, header):
+        raise CorruptRecords(f"the CRC of the message at byte {position} does not match its bytes")
+    return header
 
 
 def _check_messages(wrapper: BatchHeader, messages: Iterator[Message]) -> tuple[int, int]:

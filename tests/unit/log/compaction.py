@@ -2,6 +2,7 @@
 
 from random import Random
 
+from tests.support.managed_logs import get_or_create
 from tests.unit.log.support import ORDERS
 
 from klamm.config.topic_config import TopicConfig
@@ -136,7 +137,7 @@ def last_values(log: Log) -> dict[bytes, bytes]:
 def compacted_log(logs: LogManager, partition: TopicPartition = ORDERS, **configs: str) -> Log:
     """The partition's log; configs have underscores for dots."""
     texts = COMPACTED | {name.replace("_", "."): value for name, value in configs.items()}
-    return logs.get_or_create(partition, TopicConfig.parse(texts), None, is_new=True)
+    return get_or_create(logs, partition, TopicConfig.parse(texts), None, is_new=True)
 
 
 def cleaner(world: World, logs: LogManager, settings: CleanerSettings | None = None) -> LogCleaner:

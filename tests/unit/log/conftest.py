@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.unit.log.managed_node import Node
 from tests.unit.log.support import ManualClock, Partition
 
 from klamm.runtime.disk import RealDisk
@@ -25,3 +26,8 @@ def world(clock: ManualClock) -> World:
 def orders(world: World, tmp_path: Path) -> Partition:
     """The directory of `orders-0`, opened and reopened by the test."""
     return Partition(world, f"{tmp_path}/orders-0")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)

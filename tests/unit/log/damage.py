@@ -8,6 +8,7 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tests.support.managed_logs import get_or_create
 from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
 from tests.unit.log.support import NOW_MS, batch, read_bytes
 
@@ -93,7 +94,7 @@ def build(*, is_clean: bool) -> Before:
 
     async def live(logs: LogManager) -> None:
         for partition in PARTITIONS:
-            log = logs.get_or_create(partition, CONFIG, None, is_new=True)
+            log = get_or_create(logs, partition, CONFIG, None, is_new=True)
             _fill(log, with_transactions=partition is PARTITIONS[0])
             await log.flush(log.segments.from_slot(5)[0].base_offset)
             log.update_high_watermark(log.end_offset)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from itertools import count
 from typing import Any, TypeVar
 
+from tests.support.managed_logs import crash
 from tests.unit.log.support import ManualClock
 
 from klamm.log.manager import LogManager
@@ -51,7 +52,7 @@ class SimulatedNode:
             await logs.load(overrides)
             logs.start()
             result = await main(logs)
-            await logs.abandon()
+            await crash(logs)
             return result
 
         result: T = SimulatedLoop().run(life())

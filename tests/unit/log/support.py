@@ -11,6 +11,7 @@ from klamm.wire.records import BatchHeader, NewRecord, batches, build_batch, rec
 
 ORDERS = TopicPartition("orders", 0)
 NOW_MS = 1_700_000_000_000
+SEGMENT_BYTES = 420
 
 
 class ManualClock:
@@ -83,3 +84,18 @@ def _walk(log: Log, offset: int | None) -> Sequence[tuple[BatchHeader, bytes]]:
         found += [(header, content) for header in headers]
         position = headers[-1].next_offset
     return found
+
+
+def many_segments(orders: Partition, count: int = 1000) -> Log:
+    """A closed log of more than 20 small segments."""
+    log = orders.open(segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
+    for number in range(count):
+        log.append_as_leader(batch(f"value {number}", timestamp=NOW_MS + number), number // 300)
+    log.close()
+    assert len(log.segments) > 20
+    return log
+
+
+def reopened(orders: Partition, known: CheckpointedState, policy: str = "delete") -> Log:
+    """The log, opened again with these checkpoints."""
+    return orders.open(known, segment_bytes=SEGMENT_BYTES, index_interval_bytes=1, cleanup_policy=policy)

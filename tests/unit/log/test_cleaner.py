@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+from itertools import count
+from typing import NamedTuple, Self
 
 import pytest
 from structlog.testing import capture_logs
-from tests.unit.log.compaction import COMPACTED, Workload, cleaner, committed, compacted_log, last_values
+from tests.unit.log.compaction import COMPACTED, Content, Workload, cleaner, committed, compacted_log, last_values
 from tests.unit.log.simulated_node import DIRECTORY, Killed, SimulatedNode, kill_at
 from tests.unit.log.support import ORDERS, batch, values_of
 
@@ -14,7 +16,9 @@ from klamm.log.file_slice import FileSlice
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.settings import CleanerSettings
+from klamm.log.transactions import AbortedTransaction
 from klamm.runtime.workers import InlineWorkers
+from klamm.wire.records import NewRecord, build_batch
 
 OVERRIDES = {"orders": COMPACTED}
 
@@ -81,47 +85,95 @@ def test_recovery_of_a_compacted_log_restores_the_same_producers_and_aborted_tra
     node.run(recover, OVERRIDES)
 
 
-@pytest.mark.parametrize("seed", range(1))
-@pytest.mark.parametrize("loses_power", [False, True], ids=["kill", "power loss"])
-def test_a_crash_at_any_file_operation_of_log_compaction_loses_no_value(seed: int, loses_power: bool) -> None:
-    for operation in range(1, 500):
-        node, workload = CleanerNode(seed), Workload(seed)
-        if not _run_until_killed(node, workload, operation):
-            assert operation > 30, "the cleaning does too little for this test"
-            return
-        node.restart_after_crash(loses_power=loses_power)
+class Found(NamedTuple):
+    """What a log has: records that readers of committed records get, and aborted transactions."""
 
-        async def check(logs: LogManager) -> None:
+    records: Content
+    aborted: frozenset[AbortedTransaction]
+    segments: int
+
+    @classmethod
+    def of(cls, log: Log) -> Self:
+        aborted = frozenset(log.aborted_transactions(log.start_offset, log.end_offset))
+        return cls(committed(log), aborted, len(log.segments))
+
+    def is_between(self, before: "Found", after: "Found") -> bool:
+        """Whether it has no more than before a cleaning, and no less than after it."""
+        are_records = after.records.items() <= self.records.items() <= before.records.items()
+        return are_records and after.aborted <= self.aborted <= before.aborted
+
+
+@pytest.mark.parametrize(
+    ("seed", "loses_power", "first"),
+    [(5, False, 1), (9, False, 2), (5, True, 3), (9, True, 4)],
+    ids=["kill-5", "kill-9", "power loss-5", "power loss-9"],
+)
+def test_a_crash_at_any_file_operation_of_log_compaction_loses_no_value(
+    seed: int, loses_power: bool, first: int, request: pytest.FixtureRequest
+) -> None:
+    """Each plays every fourth operation, together all; `make prove ONLY=properties` plays all four with each."""
+    operations = count(1) if request.config.getoption("--every-crash") else count(first, 4)
+    whole = Cleaned(seed)
+    assert not whole.run_until_killed(at=10_000)
+    before, after = whole.before, whole.after
+    assert after.segments < before.segments - 1, "no segment replaces several"
+    assert after.aborted, "no marker of an aborted transaction is left"
+    for operation in operations:
+        one = Cleaned(seed)
+        if not one.run_until_killed(at=operation):
+            assert operation > 60, "the cleaning does too little for this test"
+            return
+        one.node.restart_after_crash(loses_power=loses_power)
+        one.check(before, after, f"operation {operation}")
+
+
+class Cleaned:
+    """A log that was compacted once, and got more records; its next cleaning makes one segment of several."""
+
+    def __init__(self, seed: int) -> None:
+        self.node, self.workload = CleanerNode(seed), Workload(seed)
+        self.before = self.after = Found({}, frozenset(), 0)
+
+    def run_until_killed(self, at: int) -> bool:
+        """Kill the process at this file operation of the cleaning; False where there are fewer."""
+
+        async def main(logs: LogManager) -> None:
+            log, node = compacted_log(logs), self.node
+            self.workload.append(log, 12, node.clock.ms)
+            await node.clean(logs)
+            for _ in range(4):
+                self.workload.append(log, 3, node.clock.ms)
+            await logs.write_small_files()
+            await logs.write_high_watermarks()
+            await logs.write_recovery_points()
+            node.disk.sync_filesystem("/")
+            self.before = Found.of(log)
+            node.disk.fault = kill_at(at)
+            await node.clean(logs)
+            node.disk.fault = lambda call, path: None
+            self.after = Found.of(log)
+
+        try:
+            self.node.run(main)
+        except Killed:
+            return True
+        return False
+
+    def check(self, before: Found, after: Found, when: str) -> None:
+        """What the next start finds is the log before the cleaning, after it, or in between, and it can be cleaned."""
+
+        async def main(logs: LogManager) -> None:
             log = logs.logs[ORDERS]
             log.update_high_watermark(log.end_offset)
-            assert last_values(log) == workload.values, operation  # noqa: B023
-            await node.clean(logs)  # noqa: B023
-            assert last_values(log) == workload.values, operation  # noqa: B023
+            assert Found.of(log).is_between(before, after), when
+            assert last_values(log) == self.workload.values, when
+            await self.node.clean(logs)
+            assert committed(log) == after.records, when
+            clean_up_to = log.cleaning.first_dirty or 0
+            keys = [key for offset, (key, _, _) in committed(log).items() if offset < clean_up_to]
+            assert len(keys) == len(set(keys)), f"{when}: a key has two records in the clean part"
 
-        node.run(check, OVERRIDES)
-    pytest.fail("a cleaning has more than 500 file operations")
-
-
-def _run_until_killed(node: CleanerNode, workload: Workload, operation: int) -> bool:
-    """Kill the process at this file operation of the cleaning; False where there are fewer."""
-
-    async def main(logs: LogManager) -> None:
-        log = compacted_log(logs)
-        for _ in range(3):
-            workload.append(log, 6, node.clock.ms)
-        await logs.write_small_files()
-        await logs.write_high_watermarks()
-        await logs.write_recovery_points()
-        node.disk.sync_filesystem("/")
-        node.disk.fault = kill_at(operation)
-        await node.clean(logs)
-        node.disk.fault = lambda call, path: None
-
-    try:
-        node.run(main)
-    except Killed:
-        return True
-    return False
+        self.node.run(main, OVERRIDES)
 
 
 def test_tombstones_are_kept_for_delete_retention_ms_after_the_first_compaction() -> None:
@@ -152,9 +204,28 @@ def test_tombstones_are_kept_for_delete_retention_ms_after_the_first_compaction(
     node.run(main)
 
 
-def _keyed(key: str, value: str | None, now_ms: int) -> bytes:
-    from klamm.wire.records import NewRecord, build_batch
+def test_a_log_that_is_compacted_from_its_start_again_loses_tombstones_whose_delete_horizon_has_passed() -> None:
+    """One alone in its batch, and one beside a value."""
+    node = CleanerNode()
 
+    async def main(logs: LogManager) -> None:
+        log = compacted_log(logs)
+        log.append_as_leader(_keyed("a", None, node.clock.ms), 1)
+        log.append_as_leader(build_batch([NewRecord(None, b"b"), NewRecord(b"1", b"c")]), 1)
+        log.update_high_watermark(log.end_offset)
+        log.roll()
+        log.flush_now()
+        await node.clean(logs)
+        assert list(committed(log)) == [0, 1, 2]
+        log.cleaning.first_dirty = 0
+        node.clock.ms += 1000
+        await node.clean(logs)
+        assert list(committed(log)) == [2]
+
+    node.run(main)
+
+
+def _keyed(key: str, value: str | None, now_ms: int) -> bytes:
     return build_batch([NewRecord(None if value is None else value.encode(), key.encode(), now_ms)])
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from tests.support.clean_shutdown import clean_shutdown_epochs
+from tests.support.managed_logs import get_or_create
 from tests.unit.log.faulty_disk import FaultyDisk
 from tests.unit.log.support import NOW_MS, ORDERS, ManualClock, Partition, batch, values_of
 
@@ -100,8 +101,8 @@ async def test_a_failed_log_directory_goes_offline_while_the_others_stay_online(
     paths = [f"{tmp_path}/one", f"{tmp_path}/two"]
     logs = LogManager(frail, paths, 1, "cluster", on_directory_failed=failures.append)
     await logs.load()
-    first = logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
-    other = logs.get_or_create(LAMPS, CONFIG, None, is_new=True)
+    first = get_or_create(logs, ORDERS, CONFIG, None, is_new=True)
+    other = get_or_create(logs, LAMPS, CONFIG, None, is_new=True)
     home = logs.directory_of(ORDERS)
     assert home is not None
     assert home != logs.directory_of(LAMPS)
@@ -114,10 +115,10 @@ async def test_a_failed_log_directory_goes_offline_while_the_others_stay_online(
     assert (logs.get(ORDERS), logs.is_offline(ORDERS)) == (None, True)
     other.append_as_leader(batch("b"), 0)
     with pytest.raises(StorageFailed, match="it may be in an offline one"):
-        logs.get_or_create(TopicPartition("new", 0), CONFIG, None)
+        get_or_create(logs, TopicPartition("new", 0), CONFIG, None)
     with pytest.raises(StorageFailed, match="is in the offline log directory"):
-        logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
-    assert logs.get_or_create(TopicPartition("new", 0), CONFIG, None, is_new=True).end_offset == 0
+        get_or_create(logs, ORDERS, CONFIG, None, is_new=True)
+    assert get_or_create(logs, TopicPartition("new", 0), CONFIG, None, is_new=True).end_offset == 0
     await logs.close()
     disk.fail_at = None
 
@@ -148,8 +149,8 @@ async def test_a_failed_removal_of_deleted_files_takes_the_log_directory_offline
     logs = LogManager(frail, [str(tmp_path)], 1, "cluster", on_directory_failed=failures.put_nowait)
     await logs.load()
     at_once = TopicConfig.parse({"file.delete.delay.ms": "0"})
-    log = logs.get_or_create(ORDERS, at_once, None, is_new=True)
-    logs.get_or_create(LAMPS, at_once, None, is_new=True)
+    log = get_or_create(logs, ORDERS, at_once, None, is_new=True)
+    get_or_create(logs, LAMPS, at_once, None, is_new=True)
 
     def refuse(_path: str) -> None:
         raise IO_ERROR
@@ -176,7 +177,7 @@ async def test_deleting_a_log_that_may_be_in_an_offline_log_directory_fails(
     disk.fail_from_here(IO_ERROR, prefix=bad)
     logs = LogManager(frail, [bad, f"{tmp_path}/good"], 1, "cluster")
     await logs.load()
-    logs.get_or_create(LAMPS, CONFIG, None, is_new=True)
+    get_or_create(logs, LAMPS, CONFIG, None, is_new=True)
 
     assert logs.delete(LAMPS)
     with pytest.raises(StorageFailed, match=f"orders-0 may be in an offline log directory: {bad}"):
@@ -214,7 +215,7 @@ async def test_creating_many_logs_returns_a_log_or_an_error_for_each(
     one, two = f"{tmp_path}/one", f"{tmp_path}/two"
     logs = LogManager(frail, [one, two], 1, "cluster")
     await logs.load()
-    there = logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    there = get_or_create(logs, ORDERS, CONFIG, None, is_new=True)
     disk.fail_from_here(IO_ERROR, prefix=f"{one}/new-5")
     partitions = [ORDERS, *(TopicPartition("new", number) for number in range(250))]
 
@@ -240,7 +241,7 @@ async def test_a_failed_log_deletion_takes_the_log_directory_offline(
 ) -> None:
     logs = LogManager(frail, [str(tmp_path)], 1, "cluster")
     await logs.load()
-    logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    get_or_create(logs, ORDERS, CONFIG, None, is_new=True)
     assert not logs.delete(LAMPS)
     disk.fail_from_here(IO_ERROR)
 
@@ -249,7 +250,7 @@ async def test_a_failed_log_deletion_takes_the_log_directory_offline(
 
     assert (logs.live_directories, logs.is_offline(ORDERS)) == ([], True)
     with pytest.raises(StorageFailed, match="all log directories are offline"):
-        logs.get_or_create(LAMPS, CONFIG, None, is_new=True)
+        get_or_create(logs, LAMPS, CONFIG, None, is_new=True)
     await logs.close()
 
 

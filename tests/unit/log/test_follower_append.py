@@ -1,10 +1,15 @@
 """What a follower refuses of its leader's batches, before it writes a byte of them."""
 
+import random
+
 import pytest
 from tests.unit.log.support import NOW_MS, Partition, headers_of, values_of
 
+from klamm.log.loader import CheckpointedState
+from klamm.wire.compression import Codec
 from klamm.wire.records import CorruptRecords, NewRecord, build_batch, header_at
 from klamm.wire.records.batch import sealed_batch
+from klamm.wire.records.legacy import Message, encode_messages
 
 MAX_DELTA = 2**31 - 2
 """A batch of 2³¹-1 offsets."""
@@ -32,6 +37,21 @@ def test_a_follower_rolls_a_segment_before_relative_offsets_overflow_the_index(o
     assert (end, segments) == (2**32 - 1, 2)
     assert orders.open().notes == []
     assert orders.open().end_offset == end
+
+
+def test_a_follower_begins_a_segment_with_a_compressed_message_of_an_old_format_at_the_logs_end(
+    orders: Partition,
+) -> None:
+    """The message has the offset of its last record; a cleaner would take the first ones for cleaned."""
+    log = orders.open(segment_bytes=200)
+    for start in (0, 4, 8):
+        content = [Message(start + n, NOW_MS, b"key", random.Random(start).randbytes(40)) for n in range(4)]
+        log.append_as_follower(encode_messages(content, 1, Codec.GZIP))
+    log.append_as_follower(encode_messages([Message(2**31 + 20, NOW_MS, b"key", b"")], 1, Codec.GZIP))
+
+    assert [segment.base_offset for segment in log.segments] == [0, 4, 8, 21]
+    log.close()
+    assert orders.open(CheckpointedState(is_clean=True)).notes == []
 
 
 IMPOSSIBLE: dict[str, bytes] = {

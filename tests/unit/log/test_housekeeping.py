@@ -1,102 +1,28 @@
 """The work beside the appends, in simulated time: flush, checkpoints, retention, delayed removal."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 import pytest
-from tests.unit.log.faulty_disk import FaultyDisk
+from tests.support.managed_logs import get_or_create
+from tests.unit.log.managed_node import Node, created
 from tests.unit.log.support import NOW_MS, ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.checkpoints import parse_offsets
 from klamm.log.epochs import parse_epochs
 from klamm.log.errors import StorageFailed
-from klamm.log.log import Log
 from klamm.log.manager import LogManager
-from klamm.log.registry import DirectoryFailure
-from klamm.log.settings import LogManagerSettings
-from klamm.model.ids import TopicPartition
-from klamm.runtime.network import RealNetwork
-from klamm.runtime.randomness import RealRandomness
-from klamm.runtime.world import World
-from klamm.sim.loop import SimulatedLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")
 SIZE = len(batch("0"))
 
 
-class InlineDisk(FaultyDisk):
-    """Does at once what threads would do."""
-
-    delay_s = 0.0
-
-    async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if self.delay_s:
-            await asyncio.sleep(self.delay_s)
-        return call(*args, **kwargs)
-
-
-class LoopClock:
-    def now_ms(self) -> int:
-        return NOW_MS + int(asyncio.get_running_loop().time() * 1000)
-
-
-class Node:
-    """One manager over one directory, in simulated time."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.clock = LoopClock()
-        self.disk = InlineDisk()
-        self.failures: list[DirectoryFailure] = []
-
-    def run(self, main: Callable[[LogManager], Coroutine[Any, Any, None]], **settings: int) -> None:
-        """Load, start, do `main`, abandon."""
-
-        async def whole() -> None:
-            world = World(self.clock, RealNetwork(), self.disk, RealRandomness())
-            logs = LogManager(
-                world,
-                [str(self.directory)],
-                1,
-                "cluster",
-                settings=LogManagerSettings(**settings),
-                on_directory_failed=self.failures.append,
-            )
-            await logs.load()
-            logs.start()
-            await main(logs)
-            await logs.abandon()
-
-        SimulatedLoop().run(whole())
-
-    async def pass_time(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def files_of(self, log: Log) -> list[str]:
-        return self.disk.list_directory(log.directory)
-
-    def checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        return parse_offsets((self.directory / name).read_bytes(), name)
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
-
-
-def created(logs: LogManager, name: str = "orders", **configs: object) -> Log:
-    texts = {key.replace("_", "."): str(value) for key, value in configs.items()}
-    return logs.get_or_create(TopicPartition(name, 0), TopicConfig.parse(texts), None, is_new=True)
-
-
 def test_changed_leader_epochs_and_topic_ids_are_written_to_disk_soon(node: Node) -> None:
     async def main(logs: LogManager) -> None:
-        log = logs.get_or_create(ORDERS, TopicConfig.parse(), UUID(int=9), is_new=True)
+        log = get_or_create(logs, ORDERS, TopicConfig.parse(), UUID(int=9), is_new=True)
         log.append_as_leader(batch("a"), 7)
         await node.pass_time(0.1)
 
@@ -112,7 +38,7 @@ def test_changed_leader_epochs_and_topic_ids_are_written_to_disk_soon(node: Node
         log = logs.get(ORDERS)
         assert log is not None
         assert log.topic_id == UUID(int=9)
-        assert logs.get_or_create(ORDERS, TopicConfig.parse(), UUID(int=9)) is log
+        assert get_or_create(logs, ORDERS, TopicConfig.parse(), UUID(int=9)) is log
 
     node.run(again)
 
@@ -413,80 +339,6 @@ def test_idle_producer_ids_are_removed_after_the_expiration_time(node: Node) -> 
         assert len(log.producers) == 0
 
     node.run(main)
-
-
-def test_a_deleted_log_leaves_checkpoints_at_once_and_the_disk_after_a_delay(node: Node) -> None:
-    async def main(logs: LogManager) -> None:
-        gone, kept = created(logs), created(logs, "kept")
-        for log in (gone, kept):
-            log.append_as_leader(batch("a"), 0)
-            log.update_high_watermark(1)
-        await logs.write_high_watermarks()
-        assert logs.delete(ORDERS)
-        assert not logs.delete(ORDERS)
-        await node.pass_time(0.1)
-        assert node.checkpoint("replication-offset-checkpoint") == {TopicPartition("kept", 0): 1}
-        left = [p.name for p in node.directory.iterdir() if p.is_dir()]
-        assert len(left) == 2
-        await node.pass_time(61)
-        assert [p.name for p in node.directory.iterdir() if p.is_dir()] == ["kept-0"]
-
-    node.run(main)
-
-
-def test_removals_of_many_deleted_logs_leave_threads_for_other_work(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running, most = 0, 0
-    in_thread = node.disk.in_thread
-
-    async def count_removals(call: Callable[..., Any], *arguments: Any) -> Any:
-        nonlocal running, most
-        is_removal = node.disk.remove_tree in arguments
-        running += is_removal
-        most = max(most, running)
-        await asyncio.sleep(0.01)
-        running -= is_removal
-        return await in_thread(call, *arguments)
-
-    async def main(logs: LogManager) -> None:
-        monkeypatch.setattr(node.disk, "in_thread", count_removals)
-        for number in range(20):
-            created(logs, f"topic-{number}")
-            logs.delete(TopicPartition(f"topic-{number}", 0))
-        await node.pass_time(65)
-        assert not [p for p in node.directory.iterdir() if p.is_dir()]
-
-    node.run(main)
-    assert most == 1
-
-
-def test_a_log_deletion_interrupted_by_a_restart_is_finished_afterwards(node: Node) -> None:
-    async def main(logs: LogManager) -> None:
-        created(logs).append_as_leader(batch("a"), 0)
-        logs.delete(ORDERS)
-
-    node.run(main)
-
-    async def again(logs: LogManager) -> None:
-        assert logs.get(ORDERS) is None
-        await node.pass_time(61)
-        assert not [p for p in node.directory.iterdir() if p.is_dir()]
-
-    node.run(again)
-
-
-def test_the_log_of_a_topic_with_the_longest_name_can_be_deleted(node: Node) -> None:
-    name = "x" * 249
-
-    async def main(logs: LogManager) -> None:
-        created(logs, name)
-        assert logs.delete(TopicPartition(name, 0))
-        (left,) = [p.name for p in node.directory.iterdir() if p.is_dir()]
-        assert len(left) == 255
-
-    node.run(main)
-    node.run(lambda logs: node.pass_time(1))
 
 
 @pytest.mark.parametrize("prefix", ["orders-0/leader", "orders-0/0"])

@@ -1,4 +1,4 @@
-"""Damaged segments on a simulated disk: found by the scrubber, mended with records from elsewhere, over kills."""
+"""Damaged segments on a simulated disk: found by the scrubber, repaired with records from elsewhere, over kills."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from tests.support.managed_logs import get_or_create
 from tests.unit.log.simulated_node import DIRECTORY, Killed, SimulatedNode, kill_at
 from tests.unit.log.support import ORDERS, batch, values_of
 
@@ -14,8 +15,8 @@ from klamm.log.file_slice import FileSlice
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.repair.checking import DamagedRange
-from klamm.log.repair.mending import CannotMend, mend_segment
 from klamm.log.repair.scrubber import LogScrubber
+from klamm.log.repair.segment_repair import CannotRepair, repair_segment
 from klamm.log.settings import ScrubberSettings
 from klamm.runtime.disk import Buffer
 from klamm.runtime.workers import InlineWorkers
@@ -35,7 +36,7 @@ class DamagedNode(SimulatedNode):
 
     def fill(self, logs: LogManager) -> Log:
         """Write the values, one batch each; all are replicated and flushed."""
-        log = logs.get_or_create(ORDERS, TopicConfig.parse(OVERRIDES["orders"]), None, is_new=True)
+        log = get_or_create(logs, ORDERS, TopicConfig.parse(OVERRIDES["orders"]), None, is_new=True)
         for value in VALUES:
             first = log.end_offset
             log.append_as_leader(batch(value), 3)
@@ -59,9 +60,9 @@ class DamagedNode(SimulatedNode):
         for offset in range(damage.first_offset, damage.end_offset):
             yield self.intact[offset]
 
-    async def mend(self, log: Log) -> None:
+    async def repair(self, log: Log) -> None:
         for segment in [segment for segment in log.segments if segment.damaged]:
-            await mend_segment(self.world, InlineWorkers(), log, segment, self.fetch)
+            await repair_segment(self.world, InlineWorkers(), log, segment, self.fetch)
 
 
 async def scrub(node: DamagedNode, logs: LogManager, settings: ScrubberSettings | None = None) -> LogScrubber:
@@ -99,7 +100,7 @@ def test_the_log_scrubber_reports_damaged_records_and_counts_them_once() -> None
             ("orders-0", "17 to 17"),
         ]
         assert all(line["file"].startswith(FILES) and "CRC" in line["reason"] for line in errors)
-        assert (scrubber.damaged_ranges, scrubber.unmended_ranges()) == (2, 2)
+        assert (scrubber.damaged_ranges, scrubber.unrepaired_ranges()) == (2, 2)
         assert len(reported) > 2
         assert set(reported) == {log}
 
@@ -176,7 +177,7 @@ def test_repairing_a_damaged_range_restores_its_records_from_another_replica() -
         node.damage(log, 0, 5, 6, 17)
         node.damage(log, 20, at=8)  # the length
         await scrub(node, logs)
-        await node.mend(log)
+        await node.repair(log)
         assert values_of(log) == VALUES
         assert (log.start_offset, log.end_offset, [segment.base_offset for segment in log.segments]) == ends
         assert not any(segment.damaged for segment in log.segments)
@@ -194,7 +195,7 @@ def test_readers_of_a_segment_keep_their_bytes_while_the_segment_is_repaired() -
         assert isinstance(held, FileSlice)
         node.damage(log, 5)
         await scrub(node, logs)
-        await node.mend(log)
+        await node.repair(log)
         assert (await held.read(0, len(node.intact[0]))) == node.intact[0]
 
     in_damaged_node(main)
@@ -205,8 +206,8 @@ def test_a_repair_with_batches_that_do_not_fit_leaves_the_segment_unchanged() ->
         node.damage(log, 5)
         await scrub(node, logs)
         node.intact[5] = node.intact[9]
-        with pytest.raises(CannotMend, match="do not fit"):
-            await node.mend(log)
+        with pytest.raises(CannotRepair, match="do not fit"):
+            await node.repair(log)
         assert sum(len(segment.damaged) for segment in log.segments) == 1
         assert not log.cleaning.is_running
         assert [name for name in node.disk.list_directory(FILES) if "cleaned" in name or "swap" in name] == []
@@ -226,8 +227,8 @@ def test_a_log_truncation_during_a_repair_cancels_the_repair() -> None:
                 yield content
 
         node.fetch = truncate_first  # type: ignore[method-assign]
-        with pytest.raises((CannotMend, CorruptRecords)):
-            await node.mend(log)
+        with pytest.raises((CannotRepair, CorruptRecords)):
+            await node.repair(log)
         assert values_of(log) == VALUES[:3]
         assert not any(segment.damaged for segment in log.segments)
 
@@ -248,8 +249,8 @@ def test_a_log_truncation_before_a_repair_cancels_the_repair(end: int) -> None:
                 log.append_as_leader(batch(value), 4)
             log.roll()
 
-        with pytest.raises(CannotMend, match="was truncated before the repair"):
-            await mend_segment(node.world, InlineWorkers(), log, segment, node.fetch)
+        with pytest.raises(CannotRepair, match="was truncated before the repair"):
+            await repair_segment(node.world, InlineWorkers(), log, segment, node.fetch)
 
     in_damaged_node(main)
 
@@ -263,8 +264,8 @@ def test_repairing_a_log_that_is_being_compacted_or_copied_is_refused(blocked: s
             log.cleaning.begin(10)
         else:
             log.cleaning.pause()
-        with pytest.raises(CannotMend, match="compacted"):
-            await node.mend(log)
+        with pytest.raises(CannotRepair, match="compacted"):
+            await node.repair(log)
 
     in_damaged_node(main)
 
@@ -285,7 +286,7 @@ def test_a_crash_at_any_file_operation_of_a_log_repair_loses_no_record(loses_pow
             await scrub(node, logs)  # noqa: B023
             damaged = [d.first_offset for segment in log.segments for d in segment.damaged]
             assert damaged in ([], [5, 8]), operation  # noqa: B023
-            await node.mend(log)  # noqa: B023
+            await node.repair(log)  # noqa: B023
             assert values_of(log) == VALUES, operation  # noqa: B023
 
         node.run(check, OVERRIDES)
@@ -303,7 +304,7 @@ def _mend_until_killed(node: DamagedNode, operation: int) -> bool:
         node.damage(log, 5, 8)
         await scrub(node, logs)
         node.disk.fault = kill_at(operation)
-        await node.mend(log)
+        await node.repair(log)
         node.disk.fault = lambda call, path: None
 
     try:

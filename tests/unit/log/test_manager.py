@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.clean_shutdown import clean_shutdown_epochs
+from tests.support.managed_logs import get_or_create
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
@@ -27,7 +28,7 @@ async def test_a_restart_restores_logs_high_watermarks_and_leader_epochs(world: 
     first = manager(world, tmp_path)
     await first.load()
     first.start()
-    log = first.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    log = get_or_create(first, ORDERS, CONFIG, None, is_new=True)
     log.append_as_leader(batch("a", "b"), 5)
     log.update_high_watermark(1)
     await first.close(broker_epoch=77)
@@ -62,7 +63,7 @@ async def test_a_second_start_on_a_locked_log_directory_changes_no_checkpoints(w
     """It knows no log of that directory: what it would write there are empty lists."""
     running = manager(world, tmp_path)
     await running.load()
-    log = running.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    log = get_or_create(running, ORDERS, CONFIG, None, is_new=True)
     log.append_as_leader(batch("a", "b"), 5)
     log.update_high_watermark(2)
     log.advance_start_offset(1)
@@ -86,11 +87,11 @@ async def test_a_second_start_on_a_locked_log_directory_changes_no_checkpoints(w
 async def test_a_deleted_log_can_be_created_again_at_once(world: World, tmp_path: Path) -> None:
     logs = manager(world, tmp_path)
     await logs.load()
-    logs.get_or_create(ORDERS, CONFIG, None, is_new=True).append_as_leader(batch("old"), 0)
+    get_or_create(logs, ORDERS, CONFIG, None, is_new=True).append_as_leader(batch("old"), 0)
 
     assert logs.delete(ORDERS)
 
-    again = logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    again = get_or_create(logs, ORDERS, CONFIG, None, is_new=True)
     assert (again.end_offset, logs.get(TopicPartition("orders", 1))) == (0, None)
     assert any(name.endswith("-delete") for name in world.disk.list_directory(str(tmp_path)))
     await logs.close()
@@ -182,7 +183,7 @@ async def test_a_log_deleted_during_a_checkpoint_write_leaves_no_log_start_check
     disk = SlowThreadDisk()
     logs = manager(replace(world, disk=disk), tmp_path)
     await logs.load()
-    log = logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    log = get_or_create(logs, ORDERS, CONFIG, None, is_new=True)
     log.append_as_leader(batch("a", "b"), 0)
     log.update_high_watermark(2)
     log.advance_start_offset(1)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 from tests.support.clean_shutdown import clean_shutdown_epochs
+from tests.support.managed_logs import get_or_create
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
@@ -136,7 +137,7 @@ async def test_a_failure_while_loading_logs_makes_the_next_start_unclean(world: 
 async def test_malformed_offset_checkpoints_are_ignored_at_startup(world: World, tmp_path: Path) -> None:
     first = LogManager(world, [str(tmp_path)], 1, "mine")
     await first.load()
-    first.get_or_create(ORDERS, TopicConfig.parse(), None, is_new=True).append_as_leader(batch("a"), 0)
+    get_or_create(first, ORDERS, TopicConfig.parse(), None, is_new=True).append_as_leader(batch("a"), 0)
     await first.close()
     for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"):
         (tmp_path / name).write_text("rubbish")
@@ -181,7 +182,7 @@ async def test_new_logs_are_spread_evenly_over_the_log_directories(world: World,
     logs = LogManager(world, [f"{tmp_path}/one", f"{tmp_path}/two"], 1, "mine")
     await logs.load()
     for number in range(6):
-        logs.get_or_create(TopicPartition("orders", number), TopicConfig.parse(), None, is_new=True)
+        get_or_create(logs, TopicPartition("orders", number), TopicConfig.parse(), None, is_new=True)
 
     homes = [logs.directory_of(partition) for partition in logs.logs]
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
+from tests.support.managed_logs import get_or_create
 from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
 from tests.unit.log.support import ORDERS, batch, values_of
 
@@ -23,7 +24,7 @@ METADATA = f"{DIRECTORY}/{ORDERS}/partition.metadata"
 
 async def create(logs: LogManager) -> None:
     for partition in (ORDERS, LAMPS):
-        log = logs.get_or_create(partition, TopicConfig.parse(), TOPIC_ID, is_new=True)
+        log = get_or_create(logs, partition, TopicConfig.parse(), TOPIC_ID, is_new=True)
         log.append_as_leader(batch("a"), 3)
     await logs.write_small_files()
 
@@ -84,7 +85,7 @@ def test_a_malformed_partition_metadata_file_is_rewritten_with_the_controllers_t
         assert log is not None
         assert other is not None
         assert (log.topic_id, values_of(log), other.topic_id, values_of(other)) == (None, ["a"], TOPIC_ID, ["a"])
-        assert logs.get_or_create(ORDERS, log.config, TOPIC_ID) is log
+        assert get_or_create(logs, ORDERS, log.config, TOPIC_ID) is log
         await asyncio.sleep(0.1)
         assert node.disk.read(METADATA) == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ"
 
@@ -142,7 +143,7 @@ def test_producer_state_survives_power_loss_after_a_clean_shutdown() -> None:
         node = SimulatedNode(seed)
 
         async def stop(logs: LogManager) -> None:
-            log = logs.get_or_create(ORDERS, TopicConfig.parse(), TOPIC_ID, is_new=True)
+            log = get_or_create(logs, ORDERS, TopicConfig.parse(), TOPIC_ID, is_new=True)
             log.append_as_leader(batch("a", producer=(9, 0, 0)), 3)
             await log.flush()
             await logs.close()
@@ -243,7 +244,7 @@ def test_records_removed_by_a_synced_truncation_never_precede_newer_records_afte
 
         async def truncate(logs: LogManager) -> None:
             config = TopicConfig.parse({"segment.bytes": str(segment_bytes)})
-            log = logs.get_or_create(ORDERS, config, None, is_new=True)
+            log = get_or_create(logs, ORDERS, config, None, is_new=True)
             for _ in range(4):
                 log.append_as_leader(batch("old"), 1)
             await log.flush()

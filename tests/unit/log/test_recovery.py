@@ -6,15 +6,22 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.unit.log.support import NOW_MS, Partition, batch, headers_of, values_of
+from tests.unit.log.support import (
+    NOW_MS,
+    SEGMENT_BYTES,
+    Partition,
+    batch,
+    headers_of,
+    many_segments,
+    reopened,
+    values_of,
+)
 
 from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_file
 from klamm.runtime.world import World
 from klamm.wire.records.batch import IDENTIFYING_BYTES
-
-SEGMENT_BYTES = 420
 
 
 def fill(log: Log, count: int = 24) -> list[str]:
@@ -285,7 +292,7 @@ def test_log_recovery_replaces_an_incomplete_producer_snapshot_by_replaying_batc
     assert back.append_as_leader(batch("value 23", producer=(9, 0, 11)), 3).is_duplicate
 
 
-@pytest.mark.parametrize("content", [b"", b"0\n7\n", b"rubbish"])
+@pytest.mark.parametrize("content", [b"0\n7\n", b"rubbish"])
 def test_log_recovery_rebuilds_a_malformed_leader_epoch_checkpoint_from_the_batches(
     orders: Partition, content: bytes
 ) -> None:
@@ -299,6 +306,18 @@ def test_log_recovery_rebuilds_a_malformed_leader_epoch_checkpoint_from_the_batc
     assert back.epochs.entries == log.epochs.entries
     assert values_of(back) == written
     assert "leader epochs" in back.notes[0]
+
+
+def test_an_empty_leader_epoch_checkpoint_is_read_as_a_missing_one(orders: Partition) -> None:
+    """Apache Kafka creates it empty: a log of the formats 0 and 1 alone keeps it so."""
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    fill(log)
+    log.close()
+    Path(log.directory, "leader-epoch-checkpoint").write_bytes(b"")
+
+    back = orders.open(CheckpointedState(True, 24), segment_bytes=SEGMENT_BYTES)
+
+    assert (back.epochs.entries, back.notes) == (log.epochs.entries, [])
 
 
 def test_an_empty_partition_metadata_file_gives_no_topic_id(orders: Partition) -> None:
@@ -318,20 +337,6 @@ def flip(path: str | Path, position: int) -> None:
         byte = file.read(1)[0]
         file.seek(position)
         file.write(bytes([byte ^ 0x10]))
-
-
-def many_segments(orders: Partition, count: int = 1000) -> Log:
-    log = orders.open(segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
-    for number in range(count):
-        log.append_as_leader(batch(f"value {number}", timestamp=NOW_MS + number), number // 300)
-    log.close()
-    assert len(log.segments) > 20
-    return log
-
-
-def reopened(orders: Partition, known: CheckpointedState, policy: str = "delete") -> Log:
-    """The log, opened again with these checkpoints."""
-    return orders.open(known, segment_bytes=SEGMENT_BYTES, index_interval_bytes=1, cleanup_policy=policy)
 
 
 def undamaged_values(log: Log, damaged: int) -> list[str]:
@@ -375,28 +380,6 @@ def test_unparsable_bytes_in_a_flushed_segment_truncate_only_that_segment(orders
     assert (back.end_offset, len(back.segments)) == (1000, len(log.segments))
     assert [v for v in values_of(back) if v] == undamaged_values(log, 5)
     assert any(f"truncated {fifth.log_path}" in note for note in back.notes)
-
-
-def test_log_recovery_truncates_the_log_at_an_unflushed_segment_without_batches(orders: Partition) -> None:
-    """A power loss may keep the file and none of its bytes: a log that goes on behind it has a gap."""
-    log = many_segments(orders)
-    fifth, ninth = log.segments.from_slot(5)[0], log.segments.from_slot(9)[0]
-    Path(fifth.log_path).write_bytes(b"")
-
-    back = reopened(orders, CheckpointedState(recovery_point=fifth.base_offset))
-
-    assert back.end_offset == fifth.base_offset
-    assert not Path(ninth.log_path).exists()
-
-
-def test_log_recovery_keeps_segments_after_an_empty_segment_of_a_compacted_log(orders: Partition) -> None:
-    log = many_segments(orders)
-    fifth = log.segments.from_slot(5)[0]
-    Path(fifth.log_path).write_bytes(b"")
-
-    back = reopened(orders, CheckpointedState(recovery_point=fifth.base_offset), policy="compact")
-
-    assert back.end_offset == log.end_offset
 
 
 def test_log_recovery_truncates_the_log_at_the_first_corrupt_batch_after_the_recovery_point(orders: Partition) -> None:

@@ -65,7 +65,19 @@ def _with_wrong_crc(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
+def _with_later_magic_2(offset: int) -> bytes:
+    """A message of format 0, and another with this offset, whose magic is damaged: it looks like a batch."""
+    first, second = (encode_message(Message(n, -1, b"k", b"v" * 60), 0) for n in (0, offset))
+    return first + second[:16] + b"\x02" + second[17:]
+
+
 REFUSED = {
+    "a later entry with magic 2, and then a wrong length": (
+        _with_later_magic_2(1) + bytes(12),
+        ErrorCode.CORRUPT_MESSAGE,
+    ),
+    "a later entry with magic 2 and a base offset": (_with_later_magic_2(1), ErrorCode.INVALID_RECORD),
+    "a later entry with magic 2 and without": (_with_later_magic_2(0), ErrorCode.CORRUPT_MESSAGE),
     "wrong CRC": (_with_wrong_crc(encode_messages(THREE, 1, Codec.NONE)), ErrorCode.CORRUPT_MESSAGE),
     "wrong CRC within": (wrapped(_with_wrong_crc(encode_messages(THREE, 1, Codec.NONE))), ErrorCode.CORRUPT_MESSAGE),
     "nested": (wrapped(encode_messages(THREE, 1, Codec.GZIP)), ErrorCode.INVALID_RECORD),

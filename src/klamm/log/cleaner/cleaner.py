@@ -21,6 +21,9 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.workers import Workers
 from klamm.runtime.world import World
 
+_cleaning_numbers = itertools.count(1)
+"""Of all cleaners in this process: nodes of a simulation run their cleanings in one process, too."""
+
 
 class CleanerStatistics:
     """Figures of the last selection and of the last cleaning."""
@@ -81,7 +84,6 @@ class LogCleaner:
         self._logs = logs
         self._settings = settings
         self._tasks: list[asyncio.Task[None]] = []
-        self._numbers = itertools.count(1)
         self.statistics = CleanerStatistics()
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -99,7 +101,7 @@ class LogCleaner:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def update_settings(self, settings: CleanerSettings) -> None:
-        """Apply changed configs; a cleaning under way begins anew, and logs that failed are tried again."""
+        """Apply changed configs; a cleaning under way begins again, and logs that failed are tried again."""
         if settings == self._settings:
             return
         await self.close()
@@ -133,7 +135,7 @@ class LogCleaner:
             return False
         log, dirty = chosen
         began = asyncio.get_running_loop().time()
-        token = f"{log.partition} {next(self._numbers)}"
+        token = f"{log.partition} {next(_cleaning_numbers)}"
         finished = await Cleaning(self._world, log, dirty, self._settings, token).run(workers)
         if finished is None:
             return False

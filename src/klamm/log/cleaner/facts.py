@@ -1,7 +1,10 @@
 """A log as the cleaner sees it: the facts that selection needs, and the job for the process that rewrites it."""
 
+from collections.abc import Iterable
+
 from klamm.log.cleaner.job import CleaningJob, ProducerEnd, SourceSegment
 from klamm.log.cleaner.selection import DirtyRange, LogFacts, SegmentFacts, group_segments
+from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
 from klamm.log.producers import Producer
 from klamm.log.segment import Segment
@@ -16,7 +19,7 @@ def log_facts(log: Log) -> LogFacts:
     """Return what the choice of a log to clean needs to know of this log now. Raises StorageFailed."""
     needs_first = log.config.max_compaction_lag_ms < _NO_LAG
     return LogFacts(
-        [_segment_facts(segment, needs_first) for segment in log.segments],
+        _facts_of(log, log.segments, needs_first=needs_first),
         log.start_offset,
         log.end_offset,
         log.last_stable_offset,
@@ -25,10 +28,27 @@ def log_facts(log: Log) -> LogFacts:
     )
 
 
-def _segment_facts(segment: Segment, needs_first: bool) -> SegmentFacts:
-    """Return what the choice of a log needs of one segment; `needs_first` reads its first timestamp too."""
-    first = segment.first_timestamp if needs_first else None
-    return SegmentFacts(segment.base_offset, segment.size, segment.largest.timestamp, first)
+def _facts_of(log: Log, segments: Iterable[Segment], *, needs_first: bool) -> list[SegmentFacts]:
+    """Return what the choice of a log needs of these segments; `needs_first` reads first timestamps too.
+
+    A segment without timestamps has the time at which it was last modified. Raises StorageFailed.
+    """
+    try:
+        return [
+            SegmentFacts(
+                segment.base_offset,
+                segment.size,
+                segment.largest_timestamp().timestamp,
+                segment.first_timestamp if needs_first else None,
+            )
+            for segment in segments
+        ]
+    except StorageFailed:
+        raise  # reported already
+    except OSError as error:
+        if not log.has_failed:
+            log.on_io_error(error)
+        raise StorageFailed(str(error)) from error
 
 
 def cleaning_job(log: Log, dirty: DirtyRange, settings: CleanerSettings, now_ms: int) -> CleaningJob:
@@ -36,7 +56,7 @@ def cleaning_job(log: Log, dirty: DirtyRange, settings: CleanerSettings, now_ms:
     config = log.config
     segments = [segment for segment in log.segments if segment.base_offset < dirty.end]
     index_bytes = [max(segment.offset_index.size, segment.time_index.size) for segment in segments]
-    facts = [_segment_facts(segment, needs_first=False) for segment in segments]
+    facts = _facts_of(log, segments, needs_first=False)
     groups = group_segments(facts, index_bytes, dirty.end, config, MAX_GROUP_SEGMENTS)
     return CleaningJob(
         directory=log.directory,

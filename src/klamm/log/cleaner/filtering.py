@@ -6,52 +6,46 @@ from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from klamm.log.cleaner.batches import FilterCounts, WrittenBatch
 from klamm.log.cleaner.job import ProducerEnd
-from klamm.log.cleaner.offset_map import OffsetMap, hash_keys
+from klamm.log.cleaner.kept_records import KeptRecords
+from klamm.log.cleaner.key_hashes import hash_keys
+from klamm.log.cleaner.latest_records import Flags
+from klamm.log.cleaner.offset_map import OffsetMap
+from klamm.log.cleaner.rewritten import copied, delete_horizon, emptied, rebuilt, with_horizon
 from klamm.log.cleaner.transactions import TransactionCleaning
-from klamm.wire.compression import Codec, compress
 from klamm.wire.records import BatchHeader, end_marker_of, header_at
-from klamm.wire.records.batch import (
-    CODEC_MASK,
-    CONTROL_BIT,
-    DELETE_HORIZON_BIT,
-    NO_TIMESTAMP,
-    TimestampType,
-    sealed_batch,
+from klamm.wire.records.batch import CONTROL_BIT, DELETE_HORIZON_BIT, TRANSACTIONAL_BIT, TimestampType
+from klamm.wire.records.record import payload_of
+from klamm.wire.vectors.batches import Headers, Run
+from klamm.wire.vectors.groups import (
+    Group,
+    LocatedRecords,
+    decode_group,
+    group_batches,
+    locate_records,
 )
-from klamm.wire.records.record import append_varint, payload_of, read_varint
-from klamm.wire.vectors.batches import Run
-from klamm.wire.vectors.groups import Group, GroupRecords, decode_group, group_batches
-
-Flags = npt.NDArray[np.bool_]
+from klamm.wire.vectors.varints import Longs
 
 
-class WrittenBatch(NamedTuple):
-    """A batch for the new segment."""
-
-    content: bytes | memoryview
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-
-
-@dataclass(slots=True)
-class FilterCounts:
-    read_records: int = 0
-    written_records: int = 0
-    keyless_records: int = 0
-
-
-class _Fate(Enum):
-    """What happens to a whole batch before its records are looked at."""
+class _Outcome(Enum):
+    """What happens to a whole batch before its records are checked."""
 
     FILTER = "keep the remaining records; drop a batch that has none left"
     FILTER_KEEP_EMPTY = "keep the remaining records; keep the header of a batch that has none left"
     DROP = "drop the batch"
     EMPTY = "keep the header only"
     MARK = "set the delete horizon of a marker whose transaction has no data left"
+
+
+class _Selection(NamedTuple):
+    """The records of a group of batches that stay."""
+
+    records: LocatedRecords
+    kept: Flags
+    tombstones: Flags
+    """Those of `kept` that are tombstones."""
 
 
 @dataclass(slots=True)
@@ -64,43 +58,57 @@ class BatchFilter:
     now_ms: int
     delete_retention_ms: int
     counts: FilterCounts = field(default_factory=FilterCounts)
+    _producer_ends: Longs = field(init=False)
+    """The last data offset of each active producer that has one."""
+
+    def __post_init__(self) -> None:
+        ends = [end.last_data_offset for end in self.producers.values() if end.last_data_offset is not None]
+        self._producer_ends = np.array(ends, np.int64)
 
     def filter(self, run: Run) -> Iterator[WrittenBatch]:
         """The batches of the run that are left, in order. Raises CorruptBatch, CorruptRecords."""
         self.counts.read_records += int(run.headers["record_count"].clip(0).sum())
-        fates = self._fates(run)
+        outcomes = self._outcomes(run)
+        numbers = self._numbers_to_filter(run, outcomes)
+        is_in_map = (run.headers["base_offset"][numbers] >= self.offset_map.start) & (
+            run.last_offsets[numbers] <= self.offset_map.latest_offset
+        )
         results: dict[int, WrittenBatch | None] = {}
-        for group in group_batches(run, self._numbers_to_filter(run, fates)):
-            self._filter_group(run, group, fates, results)
+        parts = self._decide_whole_batches(run, numbers[is_in_map], outcomes, results)
+        for group in group_batches(run, parts.tolist()):
+            self._filter_group(run, group, outcomes, results, self._select_by_offset(group))
+        for group in group_batches(run, numbers[~is_in_map].tolist()):
+            self._filter_group(run, group, outcomes, results, self._select_by_key(group))
         for number in range(len(run.positions)):
-            batch = results[number] if number in results else self._without_filter(run, number, fates.get(number))
+            batch = results[number] if number in results else self._without_filter(run, number, outcomes.get(number))
             if batch is not None:
                 yield batch
 
     # -- whole batches -------------------------------------------------------------------------------------------------
 
-    def _fates(self, run: Run) -> dict[int, _Fate]:
-        """Decide, for each batch with a producer id, whether it is kept, filtered, emptied or dropped.
+    def _outcomes(self, run: Run) -> dict[int, _Outcome]:
+        """Decide, for each batch of a transaction and for the last one of each producer, what happens to it as a whole.
 
-        Batches without one are filtered. The key is the batch's number in the run.
+        All other batches are filtered. The key is the batch's number in the run.
         """
-        fates = {}
-        for number in np.flatnonzero(run.headers["producer_id"] >= 0).tolist():
+        needs_header = of_transactions(run) | np.isin(run.last_offsets, self._producer_ends)
+        outcomes = {}
+        for number in np.flatnonzero(needs_header & (run.headers["producer_id"] >= 0)).tolist():
             header = header_at(run.buffer, run.positions[number])
-            fates[number] = self._control_fate(run, header) if header.is_control else self._data_fate(header)
-        return fates
+            outcomes[number] = self._control_outcome(run, header) if header.is_control else self._data_outcome(header)
+        return outcomes
 
-    def _data_fate(self, header: BatchHeader) -> _Fate:
+    def _data_outcome(self, header: BatchHeader) -> _Outcome:
         """Decide about a whole data batch: dropped if its transaction was aborted, else its records are filtered.
 
         The header of a batch with its producer's last sequence stays in either case.
         """
         may_go, is_last = self.transactions.on_data(header), self._is_last_of_producer(header)
         if may_go:
-            return _Fate.EMPTY if is_last else _Fate.DROP
-        return _Fate.FILTER_KEEP_EMPTY if is_last else _Fate.FILTER
+            return _Outcome.EMPTY if is_last else _Outcome.DROP
+        return _Outcome.FILTER_KEEP_EMPTY if is_last else _Outcome.FILTER
 
-    def _control_fate(self, run: Run, header: BatchHeader) -> _Fate:
+    def _control_outcome(self, run: Run, header: BatchHeader) -> _Outcome:
         """Decide about a whole batch with a transaction marker.
 
         It is dropped once its transaction has no data left and its delete horizon has passed; before, it gets a delete
@@ -112,8 +120,8 @@ class BatchFilter:
         is_last = self._is_last_of_producer(header)
         horizon = delete_horizon(header)
         if is_empty or (may_go and horizon is not None and horizon <= self.now_ms):
-            return _Fate.EMPTY if is_last else _Fate.DROP
-        return _Fate.MARK if may_go and horizon is None else _Fate.FILTER
+            return _Outcome.EMPTY if is_last else _Outcome.DROP
+        return _Outcome.MARK if may_go and horizon is None else _Outcome.FILTER
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """Whether the batch has the last sequence of an active producer, or the last epoch of one without data."""
@@ -124,137 +132,133 @@ class BatchFilter:
             return header.is_control and header.producer_epoch == end.epoch
         return header.last_offset == end.last_data_offset
 
-    def _without_filter(self, run: Run, number: int, fate: _Fate | None) -> WrittenBatch | None:
+    def _without_filter(self, run: Run, number: int, outcome: _Outcome | None) -> WrittenBatch | None:
         """Return what the new segment gets of a batch whose records need no filter; None where the batch is dropped."""
         header = header_at(run.buffer, run.positions[number])
-        if fate in (_Fate.EMPTY, _Fate.FILTER_KEEP_EMPTY) and (fate is _Fate.EMPTY or header.record_count <= 0):
-            return _emptied(header)
-        if fate is _Fate.DROP or header.record_count <= 0:
+        is_empty = header.record_count <= 0
+        if outcome is _Outcome.EMPTY or (outcome is _Outcome.FILTER_KEEP_EMPTY and is_empty):
+            return emptied(header)
+        if outcome is _Outcome.DROP or is_empty:
             return None
         self.counts.written_records += header.record_count
-        if fate is _Fate.MARK:
-            return self._with_horizon(header, payload_of(run.buffer, header))
-        return _copied(run, number, header)
+        if outcome is _Outcome.MARK:
+            return with_horizon(header, payload_of(run.buffer, header), self._horizon_ms)
+        return copied(run, number, header)
 
-    def _with_horizon(self, header: BatchHeader, payload: bytes) -> WrittenBatch:
-        """Return the batch with a delete horizon.
-
-        That is the time from which its tombstones or marker may be removed: now plus `delete.retention.ms`.
-        """
-        horizon = self.now_ms + self.delete_retention_ms
-        records = _rebased(payload, header.base_timestamp - horizon)
-        attributes = header.attributes | DELETE_HORIZON_BIT
-        return _rebuilt(header._replace(base_timestamp=horizon, attributes=attributes), records)
+    @property
+    def _horizon_ms(self) -> int:
+        """The delete horizon of what this cleaning finds to be removable: now plus `delete.retention.ms`."""
+        return self.now_ms + self.delete_retention_ms
 
     # -- records -------------------------------------------------------------------------------------------------------
 
-    def _numbers_to_filter(self, run: Run, fates: Mapping[int, _Fate]) -> list[int]:
+    def _numbers_to_filter(self, run: Run, outcomes: Mapping[int, _Outcome]) -> Longs:
         """The numbers of the data batches whose records must be compared with the offset map."""
         headers = run.headers
         known = (headers["record_count"] > 0) & (headers["base_offset"] <= self.offset_map.latest_offset)
         known &= (headers["attributes"] & CONTROL_BIT) == 0
-        filtered = (None, _Fate.FILTER, _Fate.FILTER_KEEP_EMPTY)
-        return [number for number in np.flatnonzero(known).tolist() if fates.get(number) in filtered]
+        filtered = (_Outcome.FILTER, _Outcome.FILTER_KEEP_EMPTY)
+        known[[number for number, outcome in outcomes.items() if outcome not in filtered]] = False
+        return np.flatnonzero(known)
 
-    def _filter_group(
-        self, run: Run, group: Group, fates: Mapping[int, _Fate], results: dict[int, WrittenBatch | None]
-    ) -> None:
-        """Choose the records of the group's batches that stay, and put what is left of each batch into `results`.
+    def _may_drop_tombstones(self, headers: Headers) -> Flags:
+        """Whether the delete horizon of each batch has passed."""
+        may_drop: Flags = _has_horizon(headers) & (headers["base_timestamp"] <= self.now_ms)
+        return may_drop
 
-        The key of `results` is the batch's number in the run; the value is None where nothing is left of it.
+    def _decide_whole_batches(
+        self, run: Run, numbers: Longs, outcomes: Mapping[int, _Outcome], results: dict[int, WrittenBatch | None]
+    ) -> Longs:
+        """Put the batches that stay or go as a whole into `results`; returns the numbers of the others.
+
+        All records of these batches are in the offset map: their offsets tell which of them stay.
         """
-        records = decode_group(group)
-        has_horizon = (group.headers["attributes"] & DELETE_HORIZON_BIT) != 0
-        may_drop_tombstones = has_horizon & (group.headers["base_timestamp"] <= self.now_ms)
-        kept = self._kept_records(group, records, may_drop_tombstones)
-        tombstones = kept & records.fields.values.null
-        count = len(group.numbers)
-        kept_counts = np.bincount(records.batch_of[kept], minlength=count).tolist()
-        with_tombstones = np.bincount(records.batch_of[tombstones], minlength=count).tolist()
-        firsts = (np.cumsum(group.areas.counts) - group.areas.counts).tolist()
-        for i, number in enumerate(group.numbers):
-            header = header_at(run.buffer, run.positions[number])
-            self.counts.written_records += kept_counts[i]
-            needs_horizon = bool(with_tombstones[i]) and not has_horizon[i]
-            if not kept_counts[i]:
-                results[number] = _emptied(header) if fates.get(number) is _Fate.FILTER_KEEP_EMPTY else None
-            elif kept_counts[i] == header.record_count and not needs_horizon:
-                results[number] = _copied(run, number, header)
-            else:
-                part = range(firsts[i], firsts[i] + header.record_count)
-                results[number] = self._filtered(header, group, records, kept, part, needs_horizon)
+        headers, latest = run.headers[numbers], self.offset_map.latest
+        ranges = headers["base_offset"].astype(np.int64), run.last_offsets[numbers]
+        tombstones = latest.count_tombstones(*ranges)
+        kept = latest.count(*ranges) - np.where(self._may_drop_tombstones(headers), tombstones, 0)
+        needs_horizon = (tombstones > 0) & ~_has_horizon(headers)
+        is_whole = (kept == headers["record_count"]) & ~needs_horizon
+        for number in numbers[kept == 0].tolist():
+            results[number] = _nothing_left(run, number, outcomes)
+        self.counts.written_records += int(kept[is_whole].sum())
+        columns = [column[is_whole].tolist() for column in (numbers, *ranges, headers["max_timestamp"])]
+        for number, first, last, max_timestamp in zip(*columns, strict=True):
+            results[number] = WrittenBatch(run.content(number), first, last, max_timestamp)
+        parts: Longs = numbers[(kept > 0) & ~is_whole]
+        return parts
 
-    def _kept_records(self, group: Group, records: GroupRecords, may_drop_tombstones: Flags) -> Flags:
-        """Decide which records stay: those after the map's last offset, and the last record of each key.
+    def _select_by_offset(self, group: Group) -> _Selection:
+        """Choose the records that stay among those in the offset map; the first pass has checked their keys."""
+        records = locate_records(group)
+        kept, tombstones = self.offset_map.latest.find(records.offsets)
+        dropped = tombstones & self._may_drop_tombstones(group.headers)[records.batch_of]
+        return _Selection(records, kept & ~dropped, tombstones & ~dropped)
+
+    def _select_by_key(self, group: Group) -> _Selection:
+        """Choose the records that stay: those after the map's last offset, and the last record of each key.
 
         Records without a key are removed.
         """
-        keys = records.fields.keys
-        content = bytes(group.buffer)
-        latest = self.offset_map.get(hash_keys(content, keys.starts.tolist(), keys.ends.tolist()))
+        records = decode_group(group)
+        keys, values = records.fields.keys, records.fields.values
+        latest = self.offset_map.get(hash_keys(records.raw, keys.starts, keys.ends))
         is_behind: Flags = records.offsets > self.offset_map.latest_offset
-        is_value: Flags = ~records.fields.values.null | ~may_drop_tombstones[records.batch_of]
+        is_dropped = values.null & self._may_drop_tombstones(group.headers)[records.batch_of]
         self.counts.keyless_records += int((keys.null & ~is_behind).sum())
-        return is_behind | (~keys.null & (records.offsets >= latest) & is_value)
+        kept = is_behind | (~keys.null & (records.offsets >= latest) & ~is_dropped)
+        located = LocatedRecords(records.bodies, records.batch_of, records.offsets, records.timestamps)
+        return _Selection(located, kept, kept & values.null)
 
-    def _filtered(
-        self, header: BatchHeader, group: Group, records: GroupRecords, kept: Flags, part: range, needs_horizon: bool
-    ) -> WrittenBatch:
-        """The batch with the records that stay; offsets and timestamps do not change."""
-        inside = slice(part.start, part.stop)
-        numbers = np.flatnonzero(kept[inside]) + part.start
-        ends = records.bodies.ends
-        area_start = int(group.areas.starts[records.batch_of[part.start]])
-        starts = np.where(numbers == part.start, area_start, ends[numbers - 1])
-        payload = b"".join(
-            group.buffer[start:end] for start, end in zip(starts.tolist(), ends[numbers].tolist(), strict=True)
-        )
-        max_timestamp = header.max_timestamp
-        if header.timestamp_type is TimestampType.CREATE_TIME:
-            max_timestamp = int(records.timestamps[numbers].max())
-        left = header._replace(record_count=len(numbers), max_timestamp=max_timestamp)
-        return self._with_horizon(left, payload) if needs_horizon else _rebuilt(left, payload)
+    def _filter_group(
+        self,
+        run: Run,
+        group: Group,
+        outcomes: Mapping[int, _Outcome],
+        results: dict[int, WrittenBatch | None],
+        selection: _Selection,
+    ) -> None:
+        """Put what is left of each batch of the group into `results`, None where nothing is left.
 
-
-def delete_horizon(header: BatchHeader) -> int | None:
-    """The time in ms from which the tombstones or marker in the batch may be removed; None if it is not set yet."""
-    return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
-
-
-def _copied(run: Run, number: int, header: BatchHeader) -> WrittenBatch:
-    """Return batch number `number` of the run unchanged, for the new segment."""
-    position = run.positions[number]
-    content = run.buffer[position : position + run.sizes[number]]
-    return WrittenBatch(content, header.base_offset, header.last_offset, header.max_timestamp)
-
-
-def _emptied(header: BatchHeader) -> WrittenBatch:
-    """The batch without its records; its header still tells the producer's last sequence and epoch."""
-    attributes = header.attributes & ~CODEC_MASK & ~DELETE_HORIZON_BIT
-    empty = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
-    return WrittenBatch(sealed_batch(empty, b""), header.base_offset, header.last_offset, header.max_timestamp)
-
-
-def _rebuilt(header: BatchHeader, payload: bytes) -> WrittenBatch:
-    """Return a batch of this header and these encoded records.
-
-    The records are compressed by the header's codec, and the checksum is calculated.
-    """
-    content = payload if header.codec is Codec.NONE else compress(header.codec, payload)
-    return WrittenBatch(sealed_batch(header, content), header.base_offset, header.last_offset, header.max_timestamp)
+        The key of `results` is the batch's number in the run.
+        """
+        batch_of_tombstones = selection.records.batch_of[selection.tombstones]
+        has_tombstones = np.bincount(batch_of_tombstones, minlength=len(group.numbers)) > 0
+        needs_horizon = (has_tombstones & ~_has_horizon(group.headers)).tolist()
+        kept = KeptRecords(group, selection.records, selection.kept)
+        for i, number in enumerate(group.numbers):
+            self.counts.written_records += kept.counts[i]
+            if not kept.counts[i]:
+                results[number] = _nothing_left(run, number, outcomes)
+                continue
+            header = header_at(run.buffer, run.positions[number])
+            if kept.counts[i] == header.record_count and not needs_horizon[i]:
+                results[number] = copied(run, number, header)
+                continue
+            max_timestamp = header.max_timestamp
+            if header.timestamp_type is TimestampType.CREATE_TIME:
+                max_timestamp = kept.max_timestamps[i]
+            left = header._replace(record_count=kept.counts[i], max_timestamp=max_timestamp)
+            payload = kept.payload(i)
+            results[number] = (
+                with_horizon(left, payload, self._horizon_ms) if needs_horizon[i] else rebuilt(left, payload)
+            )
 
 
-def _rebased(payload: bytes, shift: int) -> bytes:
-    """The encoded records with `shift` added to each timestamp delta."""
-    rebased = bytearray()
-    position = 0
-    while position < len(payload):
-        length, start = read_varint(payload, position)
-        position = start + length
-        delta, behind = read_varint(payload, start + 1)
-        body = bytearray(payload[start : start + 1])
-        append_varint(body, delta + shift)
-        body += payload[behind:position]
-        append_varint(rebased, len(body))
-        rebased += body
-    return bytes(rebased)
+def of_transactions(run: Run) -> Flags:
+    """Whether each batch has data or the marker of a transaction."""
+    is_of_one: Flags = (run.headers["attributes"] & (TRANSACTIONAL_BIT | CONTROL_BIT)) != 0
+    return is_of_one & (run.headers["producer_id"] >= 0)
+
+
+def _has_horizon(headers: Headers) -> Flags:
+    """Whether each batch has a delete horizon."""
+    has_horizon: Flags = (headers["attributes"] & DELETE_HORIZON_BIT) != 0
+    return has_horizon
+
+
+def _nothing_left(run: Run, number: int, outcomes: Mapping[int, _Outcome]) -> WrittenBatch | None:
+    """What is left of a batch none of whose records stays: its header, if its producer needs it, or None."""
+    if outcomes.get(number) is not _Outcome.FILTER_KEEP_EMPTY:
+        return None
+    return emptied(header_at(run.buffer, run.positions[number]))

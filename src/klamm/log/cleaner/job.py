@@ -49,7 +49,7 @@ class CleanedFiles(NamedTuple):
 
 
 class CleaningFinished(NamedTuple):
-    """Every record below `end_offset` was compared with those behind it."""
+    """Every record below `end_offset` was compared with those after it."""
 
     end_offset: int
     read_bytes: int

@@ -9,10 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from klamm.log.cleaner.filtering import BatchFilter, WrittenBatch
+from klamm.log.cleaner.batches import WrittenBatch
+from klamm.log.cleaner.filtering import BatchFilter, of_transactions
 from klamm.log.cleaner.job import CleanedFiles, CleaningFinished, CleaningJob, Progress, SourceSegment
-from klamm.log.cleaner.offset_map import OffsetMap, hash_keys
-from klamm.log.cleaner.reading import log_path, read_runs
+from klamm.log.cleaner.key_hashes import hash_keys
+from klamm.log.cleaner.latest_records import Flags
+from klamm.log.cleaner.legacy import add_legacy_run, filter_legacy
+from klamm.log.cleaner.offset_map import OffsetMap
+from klamm.log.cleaner.reading import LegacyRun, log_path, read_runs
 from klamm.log.cleaner.transactions import TransactionCleaning
 from klamm.log.errors import CorruptFile
 from klamm.log.flushing import sync_files
@@ -25,7 +29,7 @@ from klamm.runtime.disk import Disk
 from klamm.wire.records import end_marker_of, header_at
 from klamm.wire.records.batch import CONTROL_BIT
 from klamm.wire.vectors.batches import Run
-from klamm.wire.vectors.groups import Group, decode_group, group_batches
+from klamm.wire.vectors.groups import Group, decode_group, group_batches, per_record
 
 WRITE_BYTES: Final = 1 << 20
 _OPEN_FILES: Final = 4
@@ -42,19 +46,20 @@ def clean(disk: Disk, job: CleaningJob) -> Iterator[Progress]:
     Raises OSError, CorruptBatch, CorruptRecords, CorruptFile, MapTooSmall.
     """
     aborted = _aborted_transactions(disk, job)
-    offset_map = OffsetMap(job.map_capacity)
+    offset_map = OffsetMap(job.map_capacity, job.start)
     yield from _build_map(disk, job, offset_map, aborted)
     offset_map.seal()
     end_offset = offset_map.latest_offset + 1
     batch_filter = BatchFilter(
         offset_map, TransactionCleaning(aborted), job.producers, job.now_ms, job.delete_retention_ms
     )
+    horizon_ms = _legacy_delete_horizon_ms(disk, job)
     read = written = 0
     for group in job.groups:
         if group[0].base_offset >= end_offset:
             break
         read += sum(source.size for source in group)
-        for progress in _rewrite(disk, job, group, batch_filter):
+        for progress in _rewrite(disk, job, group, batch_filter, horizon_ms):
             if isinstance(progress.event, CleanedFiles):
                 written += progress.event.size
             yield progress
@@ -67,7 +72,7 @@ def clean(disk: Disk, job: CleaningJob) -> Iterator[Progress]:
             written,
             counts.read_records,
             counts.written_records,
-            counts.keyless_records,
+            counts.keyless_records + offset_map.keyless_records,
             offset_map.utilization,
         ),
     )
@@ -83,6 +88,17 @@ def _aborted_transactions(disk: Disk, job: CleaningJob) -> list[AbortedTransacti
     return aborted
 
 
+def _legacy_delete_horizon_ms(disk: Disk, job: CleaningJob) -> int:
+    """The time until which a segment was last modified whose tombstones of formats 0 and 1 are removed. Raises OSError.
+
+    It is `delete.retention.ms` before the last segment of the clean part was modified; 0 without such a segment.
+    """
+    clean = [source.base_offset for group in job.groups for source in group if source.base_offset < job.start]
+    if not clean:
+        return 0
+    return disk.modified_ms(log_path(job.directory, clean[-1])) - job.delete_retention_ms
+
+
 # -- the first pass ----------------------------------------------------------------------------------------------------
 
 
@@ -92,7 +108,6 @@ def _build_map(
     """Put the keys from `job.start` on into the map, up to `job.end` or until it is full. Raises MapTooSmall."""
     segments = [segment for group in job.groups for segment in group]
     transactions = TransactionCleaning(each for each in aborted if each.last_offset >= job.start)
-    offset_map.latest_offset = job.start - 1
     for i, segment in enumerate(segments):
         following = segments[i + 1].base_offset if i + 1 < len(segments) else job.end
         if following <= job.start:
@@ -110,8 +125,10 @@ def _build_map(
         offset_map.latest_offset = following - 1
 
 
-def _add_run(offset_map: OffsetMap, transactions: TransactionCleaning, run: Run, start: int) -> bool:
+def _add_run(offset_map: OffsetMap, transactions: TransactionCleaning, run: Run | LegacyRun, start: int) -> bool:
     """Add the keys of the run's committed batches to the map; returns whether all of them fit."""
+    if isinstance(run, LegacyRun):
+        return add_legacy_run(offset_map, run, start)
     for group in group_batches(run, _committed_data(transactions, run, start)):
         if not _add_group(offset_map, group, start):
             return False
@@ -124,7 +141,7 @@ def _committed_data(transactions: TransactionCleaning, run: Run, start: int) -> 
     headers = run.headers
     is_data = (headers["record_count"] > 0) & ((headers["attributes"] & CONTROL_BIT) == 0)
     chosen = (is_data & (run.last_offsets >= start)).tolist()
-    for number in np.flatnonzero((headers["producer_id"] >= 0) & (run.last_offsets >= start)).tolist():
+    for number in np.flatnonzero(of_transactions(run) & (run.last_offsets >= start)).tolist():
         header = header_at(run.buffer, run.positions[number])
         if not header.is_control:
             chosen[number] = chosen[number] and not transactions.on_data(header)
@@ -142,19 +159,23 @@ def _add_group(offset_map: OffsetMap, group: Group, start: int) -> bool:
     """
     records = decode_group(group)
     keys = records.fields.keys
-    content = bytes(group.buffer)
-    counted = ~keys.null & (records.offsets >= start)
+    from_start = records.offsets >= start
 
-    def add(chosen: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> bool:
-        """Put the keys and offsets of the chosen records into the map; false where it has no room for them."""
-        hashes = hash_keys(content, keys.starts[chosen].tolist(), keys.ends[chosen].tolist())
-        return offset_map.add(hashes, records.offsets[chosen])
+    def add(chosen: Flags) -> bool:
+        """Put the keys of the chosen records into the map; false where it has no room for them."""
+        keyed = np.flatnonzero(chosen & from_start & ~keys.null)
+        hashes = hash_keys(records.raw, keys.starts[keyed], keys.ends[keyed])
+        if not offset_map.add(hashes, records.offsets[keyed], records.fields.values.null[keyed]):
+            return False
+        is_inside = per_record(group.headers["base_offset"], records.batch_of) >= start
+        offset_map.keyless_records += int((keys.null & chosen & is_inside).sum())
+        return True
 
-    if add(np.flatnonzero(counted)):
+    if add(np.ones(len(from_start), np.bool_)):
         return True
     last_offsets = group.headers["base_offset"].astype(np.int64) + group.headers["last_offset_delta"]
     for i, last_offset in enumerate(last_offsets.tolist()):
-        if not add(np.flatnonzero(counted & (records.batch_of == i))):
+        if not add(records.batch_of == i):
             return False
         offset_map.latest_offset = max(offset_map.latest_offset, last_offset)
     return True
@@ -164,17 +185,23 @@ def _add_group(offset_map: OffsetMap, group: Group, start: int) -> bool:
 
 
 def _rewrite(
-    disk: Disk, job: CleaningJob, group: Sequence[SourceSegment], batch_filter: BatchFilter
+    disk: Disk, job: CleaningJob, group: Sequence[SourceSegment], batch_filter: BatchFilter, horizon_ms: int
 ) -> Iterator[Progress]:
-    """Write the records that stay of these segments to one new segment; the last progress yielded has its files."""
+    """Write the records that stay of these segments to one new segment; the last progress yielded has its files.
+
+    It keeps the time at which the last of them was modified, which `horizon_ms` of later cleanings is counted from.
+    """
     files = OpenFiles(disk, _OPEN_FILES)
     segment = _cleaned_segment(files, job, group[0].base_offset)
     output = _Output(segment)
+    modified_ms = 0
     try:
         for source in group:
-            for run in read_runs(disk, log_path(job.directory, source.base_offset), source.size, job.read_bytes):
+            path = log_path(job.directory, source.base_offset)
+            modified_ms = disk.modified_ms(path)
+            for run in read_runs(disk, path, source.size, job.read_bytes):
                 before = segment.size
-                for batch in batch_filter.filter(run):
+                for batch in _batches_left(batch_filter, run, keeps_legacy_tombstones=modified_ms > horizon_ms):
                     output.add(batch)
                 for transaction in batch_filter.transactions.take_kept():
                     segment.transaction_index.append(transaction)
@@ -183,10 +210,20 @@ def _rewrite(
         segment.seal()
     finally:
         files.close()
+    disk.set_modified_ms(segment.log_path, modified_ms)
     paths = [segment.path(kind) for kind in _KINDS]
     sync_files(disk, paths, ())
     replaced = tuple(source.base_offset for source in group)
     yield Progress(0, CleanedFiles(segment.base_offset, replaced, segment.size))
+
+
+def _batches_left(
+    batch_filter: BatchFilter, run: Run | LegacyRun, *, keeps_legacy_tombstones: bool
+) -> Iterator[WrittenBatch]:
+    """The batches of the run that are kept, in order. Raises CorruptBatch, CorruptRecords."""
+    if isinstance(run, Run):
+        return batch_filter.filter(run)
+    return filter_legacy(run, batch_filter.offset_map, batch_filter.counts, keeps_tombstones=keeps_legacy_tombstones)
 
 
 def _cleaned_segment(files: OpenFiles, job: CleaningJob, base_offset: int) -> Segment:

@@ -29,7 +29,7 @@ class LogFacts(NamedTuple):
 class DirtyRange(NamedTuple):
     """Offsets whose records have not been compared with earlier ones; `end` is the base offset of a segment.
 
-    `is_reset`: the checkpoint lay outside the log, and cleaning begins anew at the log start.
+    `is_reset`: the checkpoint lay outside the log, and cleaning begins again at the log start.
     """
 
     start: int

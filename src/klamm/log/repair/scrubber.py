@@ -203,7 +203,7 @@ class LogScrubber:
 
     # -- facts for metrics ---------------------------------------------------------------------------------------------
 
-    def unmended_ranges(self) -> int:
+    def unrepaired_ranges(self) -> int:
         """The number of damaged ranges that are known and not repaired yet."""
         counts = {}
         for partition in self._damaged:

@@ -28,7 +28,7 @@ FetchRange = Callable[[DamagedRange], AsyncIterator[Buffer]]
 """Yields the whole batches of a range, in order. Raises KlammError, OSError where the replica cannot give them."""
 
 
-class CannotMend(KlammError):
+class CannotRepair(KlammError):
     """The segment stays as it is for now; the text says why."""
 
 
@@ -44,19 +44,19 @@ class NewSegment(NamedTuple):
     now_ms: int
 
 
-async def mend_segment(world: World, workers: Workers, log: Log, segment: Segment, fetch: FetchRange) -> None:
+async def repair_segment(world: World, workers: Workers, log: Log, segment: Segment, fetch: FetchRange) -> None:
     """Replace the damaged ranges of the segment with batches that `fetch` gets from another replica.
 
-    Raises CannotMend, StorageFailed, and what `fetch` raises.
+    Raises CannotRepair, StorageFailed, and what `fetch` raises.
     """
     if log.cleaning.is_running or log.cleaning.is_paused:
-        raise CannotMend(
+        raise CannotRepair(
             f"the log {log.directory} cannot be repaired while it is compacted or copied to another log directory"
         )
     slot = log.segments.slot_of(segment.base_offset)
     following = log.segments.at(slot + 1)
     if following is None or log.segments.at(slot) is not segment:
-        raise CannotMend(f"the log {log.directory} was truncated before the repair")
+        raise CannotRepair(f"the log {log.directory} was truncated before the repair")
     log.cleaning.begin(following.base_offset)
     try:
         await _write_new_log(world.disk, segment, fetch)
@@ -71,11 +71,11 @@ async def mend_segment(world: World, workers: Workers, log: Log, segment: Segmen
         )
         result = await workers.run(index_new_segment, world.disk, new)
         if isinstance(result, str):
-            raise CannotMend(f"the fetched batches do not fit into {segment.log_path}: {result}")
+            raise CannotRepair(f"the fetched batches do not fit into {segment.log_path}: {result}")
         if not await log.replace_segments([segment.base_offset], result):
-            raise CannotMend(f"the log {log.directory} was truncated during the repair")
+            raise CannotRepair(f"the log {log.directory} was truncated during the repair")
     except WorkerFailed as error:
-        raise CannotMend(str(error)) from error
+        raise CannotRepair(str(error)) from error
     finally:
         await asyncio.shield(log.end_cleaning("repair"))
 
@@ -95,11 +95,11 @@ async def _write_new_log(disk: Disk, segment: Segment, fetch: FetchRange) -> Non
 
 
 async def _copy(disk: Disk, segment: Segment, start: int, end: int, target: str, at: int) -> int:
-    """Append bytes of the segment to the target, which has `at` bytes; returns its new size. Raises CannotMend."""
+    """Append bytes of the segment to the target, which has `at` bytes; returns its new size. Raises CannotRepair."""
     for position in range(start, end, COPY_BYTES):
         count = min(COPY_BYTES, end - position)
         if await disk.in_thread(_copy_piece, disk, segment.log_path, position, count, target, at) != count:
-            raise CannotMend(f"{segment.log_path} was truncated during the repair")
+            raise CannotRepair(f"{segment.log_path} was truncated during the repair")
         at += count
     return at
 

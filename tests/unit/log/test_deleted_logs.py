@@ -1,0 +1,90 @@
+"""Deleted logs: what leaves the disk at once, what after a delay, and after a restart."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import pytest
+from tests.unit.log.managed_node import Node, created
+from tests.unit.log.support import ORDERS, batch
+
+from klamm.log.manager import LogManager
+from klamm.model.ids import TopicPartition
+
+P = ParamSpec("P")
+T = TypeVar("T")
+SIZE = len(batch("0"))
+
+
+def test_a_deleted_log_leaves_checkpoints_at_once_and_the_disk_after_a_delay(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        gone, kept = created(logs), created(logs, "kept")
+        for log in (gone, kept):
+            log.append_as_leader(batch("a"), 0)
+            log.update_high_watermark(1)
+        await logs.write_high_watermarks()
+        assert logs.delete(ORDERS)
+        assert not logs.delete(ORDERS)
+        await node.pass_time(0.1)
+        assert node.checkpoint("replication-offset-checkpoint") == {TopicPartition("kept", 0): 1}
+        left = [p.name for p in node.directory.iterdir() if p.is_dir()]
+        assert len(left) == 2
+        await node.pass_time(61)
+        assert [p.name for p in node.directory.iterdir() if p.is_dir()] == ["kept-0"]
+
+    node.run(main)
+
+
+def test_removals_of_many_deleted_logs_leave_threads_for_other_work(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, most = 0, 0
+    in_thread = node.disk.in_thread
+
+    async def count_removals(call: Callable[..., Any], *arguments: Any) -> Any:
+        nonlocal running, most
+        is_removal = node.disk.remove_tree in arguments
+        running += is_removal
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= is_removal
+        return await in_thread(call, *arguments)
+
+    async def main(logs: LogManager) -> None:
+        monkeypatch.setattr(node.disk, "in_thread", count_removals)
+        for number in range(20):
+            created(logs, f"topic-{number}")
+            logs.delete(TopicPartition(f"topic-{number}", 0))
+        await node.pass_time(65)
+        assert not [p for p in node.directory.iterdir() if p.is_dir()]
+
+    node.run(main)
+    assert most == 1
+
+
+def test_a_log_deletion_interrupted_by_a_restart_is_finished_afterwards(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        created(logs).append_as_leader(batch("a"), 0)
+        logs.delete(ORDERS)
+
+    node.run(main)
+
+    async def again(logs: LogManager) -> None:
+        assert logs.get(ORDERS) is None
+        await node.pass_time(61)
+        assert not [p for p in node.directory.iterdir() if p.is_dir()]
+
+    node.run(again)
+
+
+def test_the_log_of_a_topic_with_the_longest_name_can_be_deleted(node: Node) -> None:
+    name = "x" * 249
+
+    async def main(logs: LogManager) -> None:
+        created(logs, name)
+        assert logs.delete(TopicPartition(name, 0))
+        (left,) = [p.name for p in node.directory.iterdir() if p.is_dir()]
+        assert len(left) == 255
+
+    node.run(main)
+    node.run(lambda logs: node.pass_time(1))
