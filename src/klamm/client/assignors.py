@@ -55,7 +55,7 @@ def assign_in_turns(
 def assign_cooperatively(
     subscriptions: Mapping[str, Sequence[str]], partitions: Mapping[str, int], owners: Mapping[TopicPartition, str]
 ) -> Assignment:
-    """Move as few partitions as a balance needs; one that moves goes to nobody until its owner has given it up.
+    """Move as few partitions as a balance needs; one that moves has no owner until its former owner has revoked it.
 
     The owner joins again once it has, and the next assignment gives the partition to its new reader.
     """

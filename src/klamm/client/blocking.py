@@ -1,5 +1,6 @@
 """The blocking client, for code without an event loop: Spark's Python workers."""
 
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
@@ -29,6 +30,8 @@ class BlockingConnection:
     def __init__(self, world: BlockingWorld, address: Address, settings: BlockingSettings) -> None:
         self.address = address
         self._protocol: ClientProtocol[InFlight] = ClientProtocol(str(address), settings.client_id)
+        self._received: deque[Any] = deque()
+        """Responses that came before another one that was waited for, at most one of each request in flight."""
         try:
             self._socket = world.connect(*address, settings.connect_timeout_s, settings.answer_timeout_s)
         except ConnectionRefusedError as error:
@@ -48,17 +51,23 @@ class BlockingConnection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the connection is open, with no request in flight and no unexpected bytes received."""
-        return not self.in_flight and self._socket.is_quiet()
+        """Whether the connection is open, with no request in flight, no response kept and no unexpected bytes."""
+        return not self.in_flight and not self._received and self._socket.is_quiet()
 
     def version(self, request: Request) -> int:
         """The highest version of the request's API that both sides support. Raises UnsupportedVersion."""
         return self._versions.agreed_version(request)
 
     def ask(self, request: Request) -> Any:
-        """Send a request and return its response. Raises ConnectionLost, UnsupportedVersion."""
+        """Send a request and return its response. Raises ConnectionLost, UnsupportedVersion.
+
+        Responses to earlier requests, which come before it, are kept for `receive`.
+        """
+        earlier = self.in_flight
         self.send(request)
-        return self.receive()
+        for _ in range(earlier):
+            self._received.append(self._receive_next())
+        return self._receive_next()
 
     def send(self, request: Request) -> None:
         """Send a request; `receive` returns the responses in order. Raises ConnectionLost, UnsupportedVersion."""
@@ -80,6 +89,10 @@ class BlockingConnection:
         self._send(InFlight(greeting.key, greeting.version), greeting.message)
 
     def receive(self) -> Any:
+        """Return the response to the oldest request whose response was not returned yet. Raises ConnectionLost."""
+        return self._received.popleft() if self._received else self._receive_next()
+
+    def _receive_next(self) -> Any:
         """Wait for the response to the oldest request in flight. Raises ConnectionLost."""
         waiting = next(iter(self._protocol))
         try:

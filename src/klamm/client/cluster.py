@@ -5,9 +5,10 @@ Source: Metadata.java.
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from klamm.client.errors import ConnectionLost, RetriableError
+from klamm.client.leaders import RELIABLE_EPOCHS, KnownLeaders, Leader
 from klamm.client.steps import Ask, Steps
 from klamm.client.versions import Request
 from klamm.model.cluster import Address
@@ -15,12 +16,24 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID, id_to_text
 from klamm.wire.api import ApiKey
-from klamm.wire.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from klamm.wire.codec import WireMessage
+from klamm.wire.messages import (
+    FetchResponsePartitionData,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+    PartitionProduceResponse,
+)
 
 MIN_ABSENCE_S: Final = 2.0
 """A topic counts as gone when brokers have reported it missing for this long."""
 _NEVER_CREATES: Final = 4
 """From this version on, a Metadata request does not create topics; from 10 on topics have ids."""
+
+
+Refusal: TypeAlias = FetchResponsePartitionData | PartitionProduceResponse
+"""What a leader answers for one partition; where it does not lead, it may name who does."""
 
 
 class TopicGone(KlammError):
@@ -49,11 +62,11 @@ class ClusterMetadata:
         """None until a broker told it; brokers before 0.10.1 never do."""
         self.topic_ids: dict[str, uuid.UUID] = {}
         self._now_s = now_s
-        self._leaders: dict[TopicPartition, BrokerId] = {}
+        self._leaders = KnownLeaders()
         self._answered: dict[Address, None] = {}
         """Brokers that answered last time, in the order in which they first did."""
         self._behind: set[Address] = set()
-        """Brokers that reported a topic as missing, and did not report it as existing since."""
+        """Brokers whose last Metadata response lacked a topic that was asked for, or had leaders of older epochs."""
         self._answered_last: Address | None = None
         self._absent: dict[TopicPartition, tuple[float, str]] = {}
         """Since when, and in which way."""
@@ -79,18 +92,24 @@ class ClusterMetadata:
         """Forget, after a lost connection, that the broker answered and which partitions it leads."""
         self._answered.pop(address, None)
         gone = {broker for broker, at in self.brokers.items() if at == address}
-        self._leaders = {p: leader for p, leader in self._leaders.items() if leader not in gone}
+        self._leaders.forget_brokers(gone)
 
     # ---- metadata
 
-    def update(self, answer: MetadataResponse) -> None:
-        """Replace brokers, controller, cluster id and leaders by those of a Metadata response."""
+    def update_brokers(self, answer: MetadataResponse) -> None:
+        """Replace brokers, controller and cluster id by those of a Metadata response."""
         self.cluster_id = answer.cluster_id or self.cluster_id
         self.brokers = {BrokerId(b.node_id): Address(b.host, b.port) for b in answer.brokers}
         self.controller = BrokerId(answer.controller_id)
-        for topic in answer.topics:
-            for p in topic.partitions:
-                self._leaders[TopicPartition(topic.name or "", p.partition_index)] = BrokerId(p.leader_id)
+
+    def _update(self, answer: MetadataResponse, *, has_epochs: bool) -> bool:
+        """Replace brokers, controller, cluster id and leaders by those of a Metadata response.
+
+        Leaders of older epochs than seen are not taken; returns whether there were none. `has_epochs`: whether the
+        version of the response has leader epochs that can be relied on.
+        """
+        self.update_brokers(answer)
+        return self._leaders.update(answer.topics, has_epochs=has_epochs)
 
     def refresh(self, names: Collection[str] | None) -> Steps[dict[str, MetadataResponseTopic]]:
         """Request metadata of the named topics, or (None) of all; missing topics have an error code.
@@ -98,19 +117,34 @@ class ClusterMetadata:
         Raises RetriableError if no broker answers.
         """
         request = metadata_request(names)
+        versions: list[int] = []
+
+        def build(version: int) -> WireMessage:
+            """Note the version that was agreed upon, and build the request."""
+            versions.append(version)
+            return request.body(version)
+
         causes: list[str] = []
         for address in self.addresses():
             try:
-                answer: MetadataResponse = yield Ask(address, request)
+                answer: MetadataResponse = yield Ask(address, request._replace(message=build))
             except ConnectionLost as error:
                 causes.append(str(error))
                 continue
             if answer.brokers:
                 self._answered_last = address
-                self.update(answer)
+                is_current = self._update(answer, has_epochs=versions[-1] >= RELIABLE_EPOCHS)
+                self._mark_behind(address, not is_current)
                 return {t.name or "": t for t in sorted(answer.topics, key=lambda t: t.name or "")}
             causes.append(f"broker {address} has no metadata yet: its response lists no brokers")
         raise RetriableError("; ".join(causes))
+
+    def _mark_behind(self, address: Address, is_behind: bool) -> None:
+        """Remember whether the broker's last Metadata response was older than those of others."""
+        if is_behind:
+            self._behind.add(address)
+        else:
+            self._behind.discard(address)
 
     # ---- leaders
 
@@ -135,27 +169,55 @@ class ClusterMetadata:
 
     def no_leader_reason(self, partition: TopicPartition) -> str:
         """Why a partition has no leader, as text."""
-        return self._absent[partition][1] if partition in self._absent else f"{partition} has no leader in the metadata"
+        if partition in self._absent:
+            return self._absent[partition][1]
+        return self._leaders.refused.get(partition, f"{partition} has no leader in the metadata")
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """The epoch of the leader that is known now; NO_EPOCH where none is, or brokers tell no epochs."""
+        return self._leaders.get(partition).epoch
+
+    def see_epoch(self, partition: TopicPartition, epoch: int, topic_id: uuid.UUID | None = None) -> None:
+        """Take no leader of an older epoch than this one any more.
+
+        `topic_id` is that of the topic that has the epoch; None for the expected one.
+        """
+        self._leaders.see(partition, epoch, topic_id or self.topic_ids.get(partition.topic))
+
+    def learn_leader(self, partition: TopicPartition, refusal: Refusal, answer: Any) -> None:
+        """Take over the leader that a broker names where it refuses a request to a partition (KIP-951)."""
+        named = refusal.current_leader
+        for node in getattr(answer, "node_endpoints", ()):
+            if node.node_id == named.leader_id:
+                self.brokers[BrokerId(node.node_id)] = Address(node.host, node.port)
+        if named.leader_id in self.brokers:
+            self._leaders.learn(partition, Leader(BrokerId(named.leader_id), named.leader_epoch))
 
     def forget_topics(self) -> None:
         """Forget expected topic ids and missing topics; cached leaders stay."""
         self.topic_ids = {}
         self._absent.clear()
 
-    def forget_leader(self, partition: TopicPartition) -> None:
-        """Forget the leader of the partition, so that the next request looks it up."""
-        self._leaders.pop(partition, None)
+    def forget_leader(self, partition: TopicPartition, epoch: int | None = None) -> None:
+        """Forget the leader of the partition, so that the next request looks it up.
+
+        With `epoch`, a leader of a newer epoch stays.
+        """
+        if epoch is None or self.leader_epoch(partition) <= epoch:
+            self._leaders.forget(partition)
 
     def _cached_leader(self, partition: TopicPartition) -> Address | None:
-        """The address of the partition's leader, None where it is not known."""
-        return self.brokers.get(self._leaders.get(partition, NO_BROKER))
+        """The address of the partition's leader; None where it is not known, or leads another topic of this name."""
+        expected = self.topic_ids.get(partition.topic)
+        if expected is not None and not self._leaders.may_be_of(partition.topic, expected):
+            return None
+        return self.brokers.get(self._leaders.get(partition).broker)
 
     def _check_presence(self, partition: TopicPartition, topic: MetadataResponseTopic | None) -> None:
         """Record whether the partition exists. Raises TopicGone once it has been missing for MIN_ABSENCE_S."""
         reason = _absence_reason(topic, partition, self.topic_ids.get(partition.topic))
         if reason is None:
             self._absent.pop(partition, None)
-            self._behind.clear()
             return
         self.forget_leader(partition)
         if self._answered_last is not None:
@@ -164,6 +226,7 @@ class ClusterMetadata:
         since_s, _ = self._absent.get(partition, (now_s, reason))
         self._absent[partition] = since_s, reason
         if now_s - since_s >= MIN_ABSENCE_S:
+            self._leaders.forget_topic(partition.topic)
             raise TopicGone(partition.topic, reason)
 
 

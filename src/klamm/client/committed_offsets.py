@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from klamm.client.leaders import OffsetAndEpoch
 from klamm.client.versions import Request
 from klamm.model.ids import TopicPartition
 from klamm.wire.api import ApiKey
@@ -34,12 +35,12 @@ NO_MEMBERSHIP: Final = Membership()
 
 
 def offset_commit_request(
-    group_id: str, offsets: Mapping[TopicPartition, int], member: Membership = NO_MEMBERSHIP
+    group_id: str, offsets: Mapping[TopicPartition, OffsetAndEpoch], member: Membership = NO_MEMBERSHIP
 ) -> Request:
-    """An OffsetCommit request, for the group's coordinator."""
+    """An OffsetCommit request, for the group's coordinator; versions before 6 leave the leader epochs out."""
     topics = [
         OffsetCommitRequestTopic(
-            topic, [OffsetCommitRequestPartition(n, offsets[TopicPartition(topic, n)]) for n in numbers]
+            topic, [OffsetCommitRequestPartition(n, *offsets[TopicPartition(topic, n)]) for n in numbers]
         )
         for topic, numbers in numbers_by_topic(offsets)
     ]
@@ -63,10 +64,10 @@ def offset_fetch_request(
     return Request(ApiKey.OFFSET_FETCH, build, oldest=_FETCHES_ALL, newest=_ONE_GROUP)
 
 
-def committed_of(answer: Any) -> dict[TopicPartition, int]:
+def committed_of(answer: Any) -> dict[TopicPartition, OffsetAndEpoch]:
     """The committed offsets in an OffsetFetch response; partitions without one are omitted."""
     return {
-        TopicPartition(topic.name, p.partition_index): p.committed_offset
+        TopicPartition(topic.name, p.partition_index): OffsetAndEpoch(p.committed_offset, p.committed_leader_epoch)
         for topic in answer.topics
         for p in topic.partitions
         if p.committed_offset >= 0

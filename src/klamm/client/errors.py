@@ -46,7 +46,7 @@ class RequestRefused(KlammError):
 
 
 class DeliveryFailed(KlammError):
-    """A broker refused records for good."""
+    """A broker refused records permanently."""
 
 
 RETRIABLE: Final = frozenset(

@@ -23,6 +23,7 @@ from klamm.client.committed_offsets import (
     offset_fetch_request,
 )
 from klamm.client.errors import RequestRefused, RetriableError, retriable_or_raise
+from klamm.client.leaders import OffsetAndEpoch
 from klamm.client.routing import CoordinatorRoute, CoordinatorType
 from klamm.client.steps import Steps, Wait
 from klamm.client.versions import Request
@@ -216,11 +217,13 @@ class GroupMember:
         self._check_membership(answer.error_code)
         return Heartbeat.STABLE
 
-    def committed(self, partitions: Collection[TopicPartition], backoff: Backoff) -> Steps[dict[TopicPartition, int]]:
+    def committed(
+        self, partitions: Collection[TopicPartition], backoff: Backoff
+    ) -> Steps[dict[TopicPartition, OffsetAndEpoch]]:
         """The group's committed offsets of these partitions. Raises Unreachable, RequestRefused."""
         return (yield from fetch_committed(self._coordinator, partitions, backoff))
 
-    def commit(self, offsets: Mapping[TopicPartition, int], backoff: Backoff) -> Steps[None]:
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndEpoch], backoff: Backoff) -> Steps[None]:
         """Commit the next offsets to read. Raises MembershipLost, Unreachable, RequestRefused."""
         try:
             yield from commit(self._coordinator, offsets, backoff, self.membership)
@@ -275,7 +278,7 @@ _LOST: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 def fetch_committed(
     coordinator: CoordinatorRoute, partitions: Collection[TopicPartition], backoff: Backoff
-) -> Steps[dict[TopicPartition, int]]:
+) -> Steps[dict[TopicPartition, OffsetAndEpoch]]:
     """A group's committed offsets; waits for open transactions. Raises Unreachable, RequestRefused."""
     request = offset_fetch_request(coordinator.key, partitions, require_stable=True)
     while True:
@@ -289,7 +292,7 @@ def fetch_committed(
 
 def commit(
     coordinator: CoordinatorRoute,
-    offsets: Mapping[TopicPartition, int],
+    offsets: Mapping[TopicPartition, OffsetAndEpoch],
     backoff: Backoff,
     member: Membership = NO_MEMBERSHIP,
 ) -> Steps[None]:

@@ -177,6 +177,7 @@ class Producer:
         for partition, batch in first.items():
             if partition in found:
                 self._on_answer(partition, batch, found[partition])
+                self._client.cluster.learn_leader(partition, found[partition], answer)
             else:
                 self._sender.retry(
                     partition, RetriableError(f"the Produce response of the leader does not contain {partition}")

@@ -1,6 +1,6 @@
 """Records written and read: Produce of one batch to each partition, Fetch by topic id where all are known.
 
-Source: ProduceRequest.java, Sender.java, FetchRequest.java (KIP-516).
+Source: ProduceRequest.java, Sender.java, FetchRequest.java (KIP-516, KIP-320).
 """
 
 import uuid
@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.errors import RetriableError, retriable_or_raise
+from klamm.client.leaders import NO_EPOCH
 from klamm.client.steps import Ask, Steps
 from klamm.client.versions import Request
 from klamm.model.ids import TopicPartition
@@ -77,6 +78,14 @@ NEWEST_BY_NAME: Final = 12
 _BATCHES_AS_STORED: Final = 4
 
 
+class FetchPosition(NamedTuple):
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    """The epoch of the leader that is asked."""
+    last_epoch: int = NO_EPOCH
+    """The epoch of the record before the offset, where it was fetched: the leader compares it with its log."""
+
+
 class FetchLimits(NamedTuple):
     max_bytes: int
     max_wait_ms: int
@@ -86,19 +95,27 @@ class FetchLimits(NamedTuple):
     """None: one partition may fill the response."""
 
 
-def fetch_request(partition: TopicPartition, topic_id: uuid.UUID | None, offset: int, limits: FetchLimits) -> Request:
+def fetch_request(
+    partition: TopicPartition, topic_id: uuid.UUID | None, position: FetchPosition, limits: FetchLimits
+) -> Request:
     """A Fetch request for one partition, by topic id where both sides know it, else by name."""
-    return fetch_many_request({partition: offset}, {} if topic_id is None else {partition.topic: topic_id}, limits)
+    return fetch_many_request({partition: position}, {} if topic_id is None else {partition.topic: topic_id}, limits)
 
 
 def fetch_many_request(
-    offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, uuid.UUID], limits: FetchLimits
+    positions: Mapping[TopicPartition, FetchPosition], topic_ids: Mapping[str, uuid.UUID], limits: FetchLimits
 ) -> Request:
     """A Fetch request for partitions of one leader, by topic ids where all are known, else by names."""
     by_topic: defaultdict[str, list[FetchPartition]] = defaultdict(list)
     partition_bytes = limits.max_bytes if limits.max_partition_bytes is None else limits.max_partition_bytes
-    for (topic, number), offset in offsets.items():
-        wanted = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=partition_bytes)
+    for (topic, number), position in positions.items():
+        wanted = FetchPartition(
+            partition=number,
+            current_leader_epoch=position.leader_epoch,
+            fetch_offset=position.offset,
+            last_fetched_epoch=position.last_epoch,
+            partition_max_bytes=partition_bytes,
+        )
         by_topic[topic].append(wanted)
     message = FetchRequest(
         max_wait_ms=limits.max_wait_ms,
@@ -137,13 +154,15 @@ def fetch(
     """
     topic_id = cluster.topic_ids.get(partition.topic)
     address = yield from cluster.leader(partition)
-    response = yield Ask(address, fetch_request(partition, topic_id, offset, limits))
+    position = FetchPosition(offset, cluster.leader_epoch(partition))
+    response = yield Ask(address, fetch_request(partition, topic_id, position, limits))
     try:
         answer = partition_data_of(response, partition, topic_id)
         if answer.error_code:
+            cluster.learn_leader(partition, answer, response)
             raise RetriableError(retriable_or_raise(partition, answer.error_code))
     except RetriableError:
-        cluster.forget_leader(partition)
+        cluster.forget_leader(partition, position.leader_epoch)
         raise
     return answer
 

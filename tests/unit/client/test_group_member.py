@@ -17,6 +17,7 @@ from klamm.client.group_member import (
     assigned_partitions,
     encoded_assignment,
 )
+from klamm.client.leaders import OffsetAndEpoch
 from klamm.client.partitioners import murmur2
 from klamm.client.steps import Steps
 from klamm.model.cluster import Address
@@ -250,15 +251,15 @@ def test_a_group_member_retries_a_timed_out_commit_and_reports_lost_membership()
     ]  # fmt: skip
     room = Room(OffsetCommit=list(codes))
     room.join()
-    room.run(room.member.commit({P0: 7}, room.backoff()))
+    room.run(room.member.commit({P0: OffsetAndEpoch(7, 3)}, room.backoff()))
     with pytest.raises(MembershipLost, match="a rebalance is in progress"):
-        room.run(room.member.commit({P0: 7}, room.backoff()))
+        room.run(room.member.commit({P0: OffsetAndEpoch(7, 3)}, room.backoff()))
     assert room.member.membership.member_id == "m1"  # it joins again as itself
     with pytest.raises(MembershipLost, match="ILLEGAL_GENERATION"):
-        room.run(room.member.commit({P0: 7}, room.backoff()))
+        room.run(room.member.commit({P0: OffsetAndEpoch(7, 3)}, room.backoff()))
     assert room.member.membership.member_id == ""
     with pytest.raises(RequestRefused, match="OFFSET_METADATA_TOO_LARGE"):
-        room.run(room.member.commit({P0: 7}, room.backoff()))
+        room.run(room.member.commit({P0: OffsetAndEpoch(7, 3)}, room.backoff()))
 
 
 def test_leaving_a_group_sends_leave_group_for_dynamic_members_but_not_for_static_members() -> None:

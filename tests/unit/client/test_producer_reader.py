@@ -9,6 +9,7 @@ from tests.unit.client.test_routing import ONE, TWO
 
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.errors import ConnectionLost, DeliveryFailed, RequestRefused, Unreachable
+from klamm.client.leaders import OffsetAndEpoch
 from klamm.client.producer import NO_ACKS, Producer, ProducerSettings
 from klamm.client.reader import LIMITS, Gap, LogReader
 from klamm.client.steps import Running, Steps, Wait
@@ -36,6 +37,8 @@ from klamm.wire.messages import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    ProduceResponseLeaderIdAndEpoch,
+    ProduceResponseNodeEndpoint,
     TopicProduceResponse,
 )
 from klamm.wire.records import CorruptRecords, NewRecord, batches, build_batch, records
@@ -244,6 +247,24 @@ def test_the_producer_looks_the_leader_up_again_after_a_leader_change() -> None:
     play(body)
 
 
+def test_the_producer_follows_a_leader_that_a_refusal_names() -> None:
+    async def body(client: Client) -> None:
+        leader = Leader(client)
+
+        def refuse(message: Any) -> Any:
+            client.answer = leader.produce
+            named = ProduceResponseLeaderIdAndEpoch(2, 5)
+            refusal = PartitionProduceResponse(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=named)
+            endpoints = [ProduceResponseNodeEndpoint(2, *TWO)]
+            return ProduceResponse([TopicProduceResponse("orders", [refusal])], node_endpoints=endpoints)
+
+        client.answer = refuse
+        await send(client, 1)
+        assert client.asked == [ONE, TWO]  # broker 1 leads by the metadata
+
+    play(body)
+
+
 def test_the_producer_sends_one_request_at_a_time_to_each_leader() -> None:
     async def body(client: Client) -> None:
         leader = Leader(client)
@@ -330,13 +351,19 @@ class Log:
         return FetchResponse(responses=[FetchableTopicResponse("orders", partitions=[data])])
 
 
+def at(offset: int) -> dict[TopicPartition, OffsetAndEpoch]:
+    return {P0: OffsetAndEpoch(offset)}
+
+
 async def read(client: Client, position: int, gaps: list[Gap] | None = None, **limits: Any) -> Any:
     """The first result."""
-    on_gap = [] if gaps is None else gaps
-    reader = LogReader(client, {P0: position}, LIMITS._replace(**limits), 10, on_gap.append)  # type: ignore[arg-type]
+    reader = LogReader(client, at(position), LIMITS._replace(**limits), 10)  # type: ignore[arg-type]
     reader.start()
     try:
-        return await reader.take()
+        while isinstance(found := await reader.take(), Gap):
+            assert gaps is not None, found
+            gaps.append(found)
+        return found
     finally:
         await reader.close()
 
@@ -349,7 +376,7 @@ def test_a_fetch_moves_the_readers_position_to_the_end_of_the_batch() -> None:
         found = await read(client, 3, read_committed=True)
         assert found.end == 7
         log = Log(client)
-        reader = LogReader(client, {P0: 3}, LIMITS, 10, lambda _gap: None)  # type: ignore[arg-type]
+        reader = LogReader(client, at(3), LIMITS, 10)  # type: ignore[arg-type]
         reader.start()
         assert [(await reader.take()).next_position for _ in range(2)] == [10, 10]
         assert log.fetched[:2] == [3, 10]
@@ -378,7 +405,7 @@ def test_the_reader_reports_deleted_records_as_a_gap_and_continues_after_the_gap
         Log(client, start=100)
         gaps: list[Gap] = []
         assert (await read(client, 20, gaps)).position == 100
-        assert gaps[0][:3] == (P0, 20, 100)
+        assert gaps[0][:3] == (P0, 20, OffsetAndEpoch(100))
         assert "the log begins at offset 100" in gaps[0].reason
         assert (await read(client, 500, gaps)).position == 110
         assert "the log ends at offset 110" in gaps[1].reason
@@ -401,7 +428,7 @@ def test_the_reader_raises_corrupt_records_for_bytes_that_are_no_record_batch() 
 def test_the_reader_stops_fetching_while_its_queue_is_full() -> None:
     async def body(client: Client) -> None:
         log = Log(client)
-        reader = LogReader(client, {P0: 10}, LIMITS, 10, lambda _gap: None)  # type: ignore[arg-type]
+        reader = LogReader(client, at(10), LIMITS, 10)  # type: ignore[arg-type]
         reader.start()
         await asyncio.sleep(60)
         assert len(log.fetched) == 5  # four in the queue, one that waits for room

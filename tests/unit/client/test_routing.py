@@ -10,7 +10,7 @@ from klamm.client.backoff import Backoff
 from klamm.client.cluster import MIN_ABSENCE_S, ClusterMetadata, TopicGone
 from klamm.client.errors import ConnectionLost, RetriableError, Unreachable
 from klamm.client.offsets import LATEST, list_offsets
-from klamm.client.records import FetchLimits, fetch_request, partition_data_of
+from klamm.client.records import FetchLimits, FetchPosition, fetch_request, partition_data_of
 from klamm.client.routing import CoordinatorType, coordinator, coordinator_of, find_coordinator_request
 from klamm.client.steps import Ask, Steps, Wait, retried
 from klamm.model.cluster import Address, parse_addresses
@@ -209,10 +209,10 @@ class TestFetch:
     LIMITS = FetchLimits(max_bytes=100, max_wait_ms=10)
 
     def test_a_topic_with_a_topic_id_is_fetched_with_fetch_versions_above_12(self) -> None:
-        request = fetch_request(ORDERS, OLD_ID, 5, self.LIMITS)
+        request = fetch_request(ORDERS, OLD_ID, FetchPosition(5), self.LIMITS)
 
         assert request.newest > 12
-        assert fetch_request(ORDERS, None, 5, self.LIMITS).newest == 12
+        assert fetch_request(ORDERS, None, FetchPosition(5), self.LIMITS).newest == 12
 
     def test_a_fetch_response_with_another_topic_id_raises_a_retriable_error(self) -> None:
         data = FetchResponsePartitionData(partition_index=0)
