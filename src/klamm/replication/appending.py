@@ -4,7 +4,7 @@ Source: ReplicaManager.scala (appendRecords), DelayedProduce.scala.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.log.errors import AppendRefused, RecordError, StorageFailed
@@ -20,6 +20,7 @@ from klamm.replication.ports import PartitionRefused
 from klamm.replication.preparing import PreparationQueue
 from klamm.replication.purgatory import Purgatory
 from klamm.runtime.disk import Buffer
+from klamm.runtime.time_slices import PIECE, Slices
 from klamm.runtime.workers import Workers
 
 ACKS_ALL: Final = -1
@@ -47,6 +48,8 @@ class AppendResult(NamedTuple):
     message: str | None = None
 
 
+BYTES_AT_ONCE: Final = 2 * 1024 * 1024
+"""Of several batches in one request: checksum and write of one MiB take two to three ms."""
 _Appended = tuple[AppendResult, int]
 """The result, and the offset that the high watermark has to reach; -1 where nothing was appended."""
 
@@ -55,17 +58,28 @@ class ProduceService:
     """Serves Produce. Waiting requests are bounded by the purgatory."""
 
     def __init__(
-        self, hosted: HostedPartitions, produces: Purgatory[TopicPartition], counts: Counts, workers: Workers
+        self,
+        hosted: HostedPartitions,
+        produces: Purgatory[TopicPartition],
+        counts: Counts,
+        workers: Workers,
+        slices: Slices,
     ) -> None:
         self._hosted = hosted
+        self._slices = slices
         self._produces = produces
         self._counts = counts
         self._preparing = PreparationQueue(workers)
 
     async def append(
-        self, acks: int, timeout_ms: int, records: dict[TopicPartition, Buffer], origin: Origin
+        self,
+        acks: int,
+        timeout_ms: int,
+        records: dict[TopicPartition, Buffer],
+        origin: Origin,
+        on_appended: Callable[[], None],
     ) -> dict[TopicPartition, AppendResult]:
-        """Append each batch and wait for replication as `acks` requires.
+        """Append each batch, call `on_appended`, and wait for replication as `acks` requires.
 
         Empties `records`, so that a request that waits keeps no batch in memory.
         """
@@ -75,8 +89,11 @@ class ProduceService:
             )
             return dict.fromkeys(records, refused)
         appended = await self._append_all(records, acks, origin)
-        results = {topic_partition: result for topic_partition, (result, _) in appended.items()}
-        required = {topic_partition: end for topic_partition, (_, end) in appended.items() if end >= 0}
+        on_appended()
+        results: dict[TopicPartition, AppendResult] = {}
+        required: dict[TopicPartition, int] = {}
+        if (rest := self._slices.begin(_separate(appended, results, required))) is not None:
+            await rest
         await self._flush_before_ack(acks, required, results)
         if acks == ACKS_ALL and required:
             await self._wait_for_replication(required, results, timeout_ms)
@@ -89,7 +106,9 @@ class ProduceService:
 
         With acks=all, the high watermark waits for what `klamm.sync.before.ack` requires.
         """
-        for topic_partition in list(required):
+        for number, topic_partition in enumerate(list(required), 1):
+            if number % PIECE == 0:
+                await self._slices.checkpoint(PIECE)
             partition = self._hosted.get(topic_partition)
             own_log = None if partition is None else partition.log
             if own_log is None:
@@ -109,11 +128,29 @@ class ProduceService:
     async def _append_all(
         self, records: dict[TopicPartition, Buffer], acks: int, origin: Origin
     ) -> dict[TopicPartition, _Appended]:
-        """Append every batch; awaits nothing where no batch needs preparation, which is the usual case."""
+        """Append every batch; awaits nothing where no batch needs preparation and all are small: the usual case."""
+        is_large = len(records) > PIECE or (len(records) > 1 and sum(map(len, records.values())) > BYTES_AT_ONCE)
+        if is_large:
+            # what arrived is appended even where its client leaves and the request is cancelled
+            return await asyncio.shield(self._append_each(records, acks, origin, yields=True))
+        return await self._append_each(records, acks, origin)
+
+    async def _append_each(
+        self, records: dict[TopicPartition, Buffer], acks: int, origin: Origin, *, yields: bool = False
+    ) -> dict[TopicPartition, _Appended]:
+        """Append every batch. With `yields`, the event loop runs others between them, as time or bytes tell."""
+        size = 0
         appended: dict[TopicPartition, _Appended] = {}
         prepared: dict[TopicPartition, Awaitable[_Appended]] = {}
         for topic_partition in list(records):
-            outcome = self._append_or_prepare(topic_partition, records.pop(topic_partition), acks, origin)
+            batch = records.pop(topic_partition)
+            size += len(batch)
+            if yields:
+                await self._slices.checkpoint()
+                if size > BYTES_AT_ONCE:
+                    await self._slices.yield_now()
+                    size = len(batch)
+            outcome = self._append_or_prepare(topic_partition, batch, acks, origin)
             if isinstance(outcome, Awaitable):
                 prepared[topic_partition] = outcome
             else:
@@ -199,8 +236,8 @@ class ProduceService:
     ) -> None:
         """Wait until each high watermark reaches its required offset; else set the error in `results`."""
         is_done = self._replication_check(required, results)
-        if is_done():
-            return
+        if len(required) > PIECE:
+            await self._slices.run(map(is_done, zip(list(required))))
         if await self._produces.wait(tuple(required), is_done, timeout_ms / 1000):
             return
         for topic_partition in required:
@@ -214,16 +251,20 @@ class ProduceService:
 
     def _replication_check(
         self, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult]
-    ) -> Callable[[], bool]:
-        """Return a function that removes decided partitions from `required` and tells whether none is left."""
+    ) -> Callable[[Iterable[TopicPartition]], bool]:
+        """Return a function that removes those of its partitions that are decided from `required`.
 
-        def is_done() -> bool:
+        It tells whether none is left.
+        """
+
+        def is_done(changed: Iterable[TopicPartition]) -> bool:
             """Whether every partition is replicated up to its required offset or has failed.
 
-            Errors are put into the results.
+            Only those that changed are checked. Errors are put into the results.
             """
-            for topic_partition, offset in list(required.items()):
-                error = self._replication_error(topic_partition, offset)
+            for topic_partition in changed:
+                offset = required.get(topic_partition)
+                error = None if offset is None else self._replication_error(topic_partition, offset)
                 if error is None:
                     continue
                 del required[topic_partition]
@@ -241,3 +282,16 @@ class ProduceService:
         """The final error code of an acks=all append up to `offset`; None while it is not replicated."""
         partition = self._hosted.get(topic_partition)
         return self._hosted.absence_error(topic_partition) if partition is None else partition.acks_all_result(offset)
+
+
+def _separate(
+    appended: Mapping[TopicPartition, _Appended],
+    results: dict[TopicPartition, AppendResult],
+    required: dict[TopicPartition, int],
+) -> Iterator[None]:
+    """Put results, and the offsets that must be replicated, into these dicts; pauses after each partition."""
+    for topic_partition, (result, end) in appended.items():
+        results[topic_partition] = result
+        if end >= 0:
+            required[topic_partition] = end
+        yield

@@ -1,7 +1,7 @@
 """The contents of a Fetch request and of its response, independent of the wire format."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from klamm.log.epochs import EpochEnd
 from klamm.log.file_slice import Records
 from klamm.log.transactions import AbortedTransaction
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId
+from klamm.model.ids import NO_BROKER, BrokerId
 from klamm.wire.records.batch import MAGIC
 
 CONSUMER = BrokerId(-1)
@@ -50,6 +50,8 @@ class FetchParams(NamedTuple):
     knows_zstd: bool = True
     first_may_exceed: bool = True
     """Whether the first batch is returned however large it is (version 3 and newer)."""
+    near_brokers: Collection[BrokerId] = ()
+    """The brokers in the rack of the consumer; empty where it is to read from leaders."""
 
     @property
     def is_follower(self) -> bool:
@@ -71,3 +73,5 @@ class FetchData(NamedTuple):
     """Nothing new can be sent until the partition marks itself as changed."""
     held: bool = False
     """There are records, but the replication throttle holds them back."""
+    preferred_replica: BrokerId = NO_BROKER
+    """The follower from which the consumer is to read instead; the answer has no records then."""

@@ -8,16 +8,18 @@
 | (x, n > 0)           | incremental: changes relative to the session                          |
 """
 
+import itertools
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId
+from klamm.model.ids import NO_BROKER, BrokerId
 from klamm.replication.fetch_data import FetchData, FetchPartition
 from klamm.replication.fetch_waiter import CachedPartition, FetchWaiter
 from klamm.runtime.randomness import Rng
+from klamm.runtime.time_slices import PIECE, Slices
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -34,7 +36,7 @@ class FetchAnswer(NamedTuple):
 
     error: ErrorCode
     session_id: int
-    partitions: Sequence[tuple[CachedPartition, FetchData]] = ()
+    partitions: list[tuple[CachedPartition, FetchData]]
 
 
 class FetchRequested(NamedTuple):
@@ -84,9 +86,13 @@ class FetchSession:
         """Sort key for eviction, lowest first: consumers before followers, then fewer partitions."""
         return self.is_privileged, len(self.partitions), self.id
 
-    def update(self, requested: FetchRequested) -> None:
-        """Apply an incremental request: add, change and forget partitions; those in the request are read again."""
+    def update(self, requested: FetchRequested) -> Iterator[None]:
+        """Apply an incremental request: add, change and forget partitions; those in the request are read again.
+
+        Pauses after each partition, and ends where a later request arrives meanwhile or the session ends.
+        """
         changed = self.waiter.changed
+        epoch = self.epoch
         for wanted in requested.partitions:
             key = partition_key(wanted.topic, wanted.topic_id, wanted.partition, self.uses_topic_ids)
             known = self.partitions.get(key)
@@ -97,11 +103,17 @@ class FetchSession:
             else:
                 known.request = wanted
             changed[known] = None
+            yield
+            if self.epoch != epoch:
+                return
         for topic, topic_id, partition in requested.forgotten:
             gone = self.partitions.pop(partition_key(topic, topic_id, partition, self.uses_topic_ids), None)
             if gone is not None:
                 gone.unsubscribe()
                 changed.pop(gone, None)
+            yield
+            if self.epoch != epoch:
+                return
 
 
 def partition_key(topic: str | None, topic_id: uuid.UUID, partition: int, uses_topic_ids: bool) -> PartitionKey:
@@ -126,12 +138,20 @@ class FetchContext(ABC):
         return False
 
     @abstractmethod
-    def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
+    async def answer(self, results: Mapping[CachedPartition, FetchData], slices: Slices) -> FetchAnswer:
         """Build the response, and record in the session what the response says of each partition."""
 
     @abstractmethod
     def release(self) -> None:
-        """Free what only this fetch used; called at its end, also when the fetch was cancelled."""
+        """Free what only this fetch used, at once: called where the fetch ends early, as when it was cancelled."""
+
+    @abstractmethod
+    def opening(self) -> Iterator[None]:
+        """Take over the partitions of the request; pauses after each. Called once, before everything else."""
+
+    @abstractmethod
+    async def free(self, slices: Slices) -> None:
+        """Free what only this fetch used; called at its end."""
 
 
 class FullFetch(FetchContext):
@@ -143,34 +163,39 @@ class FullFetch(FetchContext):
         super().__init__(FetchWaiter(requested.replica_id, stays=False))
         self._requested = requested
         self._sessions = sessions
-        self._partitions = {
-            partition_key(wanted.topic, wanted.topic_id, wanted.partition, requested.uses_topic_ids): CachedPartition(
-                wanted, self.waiter
-            )
-            for wanted in requested.partitions
-        }
-        self.waiter.changed.update(dict.fromkeys(self._partitions.values()))
+        self._partitions: dict[PartitionKey, CachedPartition] = {}
+
+    def opening(self) -> Iterator[None]:
+        """Mark all partitions of the request as to be read; of one that is listed twice, the last counts."""
+        uses_topic_ids = self._requested.uses_topic_ids
+        partitions, changed = self._partitions, self.waiter.changed
+        for wanted in self._requested.partitions:
+            key = partition_key(wanted.topic, wanted.topic_id, wanted.partition, uses_topic_ids)
+            if (replaced := partitions.get(key)) is not None:
+                del changed[replaced]
+            entry = partitions[key] = CachedPartition(wanted, self.waiter)
+            changed[entry] = None
+            yield
 
     def has_partitions(self) -> bool:
         """Whether the request has any partition."""
         return bool(self._partitions)
 
-    def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
+    async def answer(self, results: Mapping[CachedPartition, FetchData], slices: Slices) -> FetchAnswer:
         """Build the response with all results, and create a session for them where a slot is free."""
         session_id = NO_SESSION
         if self._sessions is not None and self._partitions:
-            session_id = self._create_session(self._sessions, results)
-        return FetchAnswer(ErrorCode.NONE, session_id, list(results.items()))
+            await slices.run(itertools.starmap(_record_sent, results.items()))
+            session_id = self._create_session(self._sessions)
+        partitions = list(results.items()) if len(results) <= PIECE else await slices.list_of(results.items())
+        return FetchAnswer(ErrorCode.NONE, session_id, partitions)
 
-    def _create_session(self, sessions: "FetchSessions", results: Mapping[CachedPartition, FetchData]) -> int:
+    def _create_session(self, sessions: "FetchSessions") -> int:
         """Create a session and return its id; NO_SESSION where no slot is free and none can be freed."""
         session = sessions.create(self.waiter, self._partitions, uses_topic_ids=self._requested.uses_topic_ids)
         if session is None:
             return NO_SESSION
         self.waiter.stays = True
-        for cached, data in results.items():
-            cached.sent_high_watermark = data.high_watermark
-            cached.sent_log_start_offset = data.log_start_offset
         return session.id
 
     def release(self) -> None:
@@ -178,16 +203,28 @@ class FullFetch(FetchContext):
         if not self.waiter.stays:
             self.waiter.close(self._partitions.values())
 
+    async def free(self, slices: Slices) -> None:
+        """Unsubscribe and free the partitions, unless a session has taken them over."""
+        if not self.waiter.stays:
+            await slices.run(map(CachedPartition.unsubscribe, self._partitions.values()))
+            await slices.clear(self.waiter.changed)
+            await slices.clear(self._partitions)
+
 
 class IncrementalFetch(FetchContext):
     """A request that lists only changed partitions, and whose response contains only changed ones."""
 
-    __slots__ = ("_expected_epoch", "_session")
+    __slots__ = ("_expected_epoch", "_requested", "_session")
 
-    def __init__(self, session: FetchSession) -> None:
+    def __init__(self, session: FetchSession, requested: FetchRequested) -> None:
         super().__init__(session.waiter)
         self._session = session
+        self._requested = requested
         self._expected_epoch = session.epoch
+
+    def opening(self) -> Iterator[None]:
+        """Apply the request to the session."""
+        return self._session.update(self._requested)
 
     def has_partitions(self) -> bool:
         """Whether the session has any partition."""
@@ -197,25 +234,44 @@ class IncrementalFetch(FetchContext):
         """Whether a later request of the session has arrived meanwhile."""
         return self._session.epoch != self._expected_epoch
 
-    def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
+    async def answer(self, results: Mapping[CachedPartition, FetchData], slices: Slices) -> FetchAnswer:
         """Build the response with the changed results.
 
-        Partitions with records move behind those still to be read, so that no partition starves.
+        Partitions with records move after those still to be read, so that no partition starves.
         """
-        session = self._session
+        changed: list[tuple[CachedPartition, FetchData]] = []
+        if (rest := slices.begin(self._record_changed(results, changed))) is not None:
+            await rest
         if self.is_superseded():
-            return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id)
-        changed = [(cached, data) for cached, data in results.items() if must_send(cached, data)]
-        for cached, data in changed:
-            cached.sent_high_watermark = data.high_watermark  # −1 with an error, so that the recovery is sent as well
-            cached.sent_log_start_offset = data.log_start_offset
-            if data.records and cached in self.waiter.changed:
-                del self.waiter.changed[cached]  # behind those that wait for their turn (KAFKA-12330)
-                self.waiter.changed[cached] = None
-        return FetchAnswer(ErrorCode.NONE, session.id, changed)
+            return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._session.id, [])
+        return FetchAnswer(ErrorCode.NONE, self._session.id, changed)
+
+    def _record_changed(
+        self, results: Mapping[CachedPartition, FetchData], changed: list[tuple[CachedPartition, FetchData]]
+    ) -> Iterator[None]:
+        """Put the results to send into `changed`; pauses after each result, and ends where the fetch is superseded."""
+        for cached, data in results.items():
+            if self.is_superseded():
+                return
+            if must_send(cached, data):
+                changed.append((cached, data))
+                _record_sent(cached, data)
+                if data.records and cached in self.waiter.changed:
+                    del self.waiter.changed[cached]  # after those that wait for their turn (KAFKA-12330)
+                    self.waiter.changed[cached] = None
+            yield
 
     def release(self) -> None:
         """Do nothing: the session keeps its partitions."""
+
+    async def free(self, slices: Slices) -> None:
+        """Do nothing: the session keeps its partitions."""
+
+
+def _record_sent(cached: CachedPartition, data: FetchData) -> None:
+    """Remember what the response says of the partition; −1 with an error, so that the recovery is sent as well."""
+    cached.sent_high_watermark = data.high_watermark
+    cached.sent_log_start_offset = data.log_start_offset
 
 
 def must_send(cached: CachedPartition, data: FetchData) -> bool:
@@ -224,6 +280,7 @@ def must_send(cached: CachedPartition, data: FetchData) -> bool:
         data.error
         or data.records
         or data.diverging is not None
+        or data.preferred_replica != NO_BROKER
         or data.high_watermark != cached.sent_high_watermark
         or data.log_start_offset != cached.sent_log_start_offset
     )
@@ -232,8 +289,8 @@ def must_send(cached: CachedPartition, data: FetchData) -> bool:
 class FetchSessions:
     """The sessions of one broker, at most `slots`; times are the event loop's, in milliseconds."""
 
-    def __init__(self, dice: Rng, now_ms: Callable[[], float], slots: int = DEFAULT_SLOTS) -> None:
-        self._dice = dice
+    def __init__(self, rng: Rng, now_ms: Callable[[], float], slots: int = DEFAULT_SLOTS) -> None:
+        self._rng = rng
         self._now_ms = now_ms
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
@@ -250,8 +307,20 @@ class FetchSessions:
         """The session with this id, or None."""
         return self._sessions.get(session_id)
 
-    def open(self, requested: FetchRequested) -> FetchContext | ErrorCode:
+    async def open(self, requested: FetchRequested, slices: Slices) -> FetchContext | ErrorCode:
         """The context for a Fetch request, or the error code of its fetch session."""
+        context = self._new_context(requested)
+        if isinstance(context, ErrorCode):
+            return context
+        if (rest := slices.begin(context.opening())) is not None:
+            await rest
+        if isinstance(context, IncrementalFetch) and not (context.has_partitions() or context.is_superseded()):
+            self.remove(requested.session_id)
+            return FullFetch(requested, None)
+        return context
+
+    def _new_context(self, requested: FetchRequested) -> FetchContext | ErrorCode:
+        """The context for a request that is not yet applied to its session, or the session's error code."""
         if requested.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.remove(requested.session_id)
             return FullFetch(requested, self if requested.session_epoch == INITIAL_EPOCH else None)
@@ -262,13 +331,9 @@ class FetchSessions:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.uses_topic_ids != requested.uses_topic_ids:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        session.update(requested)
-        if not session.partitions:
-            self.remove(session.id)
-            return FullFetch(requested, None)
         self._mark_used(session)
         session.epoch = next_epoch(session.epoch)
-        return IncrementalFetch(session)
+        return IncrementalFetch(session, requested)
 
     def create(
         self, waiter: FetchWaiter, partitions: dict[PartitionKey, CachedPartition], *, uses_topic_ids: bool
@@ -327,6 +392,6 @@ class FetchSessions:
 
     def _unused_session_id(self) -> int:
         """Return a random session id, 1 to 2^31 - 1, that no session has."""
-        while (session_id := self._dice.randrange(1, 2**31)) in self._sessions:
+        while (session_id := self._rng.randrange(1, 2**31)) in self._sessions:
             continue
         return session_id

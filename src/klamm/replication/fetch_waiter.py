@@ -106,7 +106,8 @@ class FetchWaiter:
     def close(self, partitions: Iterable[CachedPartition]) -> None:
         """Unsubscribe the partitions and end the wait in progress."""
         for cached in partitions:
-            cached.unsubscribe()
+            if cached.hosted is not None:
+                cached.unsubscribe()
         self.changed.clear()
         self.wake()
 

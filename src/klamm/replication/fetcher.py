@@ -33,7 +33,8 @@ log = structlog.get_logger("replication")
 _REPORT: Final = "Nothing to do; if it happens again, report it with this stack trace as a bug in klamm."
 
 NO_EPOCH: Final = -1
-FIRST_BACKOFF_S: Final = 0.05
+FIRST_BACKOFF_S: Final = 0.01
+"""Acks=all waits for this follower meanwhile: mostly the leader learns of its leader epoch some ms later."""
 MAX_DOUBLINGS: Final = 10
 SESSION_ERRORS: Final = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,

@@ -1,7 +1,8 @@
 """Serves Fetch requests on the leader: read, wait for changes, respond. Source: ReplicaManager.scala, DelayedFetch."""
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import structlog
@@ -10,17 +11,19 @@ from klamm.log.errors import REPLACE_REPLICA, ColdRead, NotCached, SliceLost, St
 from klamm.log.file_slice import FileSlice, Records
 from klamm.log.repair.batch_reader import intact_bytes
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_conversion import FetchConversion
 from klamm.replication.fetch_data import FetchData, FetchParams
 from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchRequested, FetchSessions
-from klamm.replication.fetch_waiter import CachedPartition
+from klamm.replication.fetch_waiter import CachedPartition, FetchWaiter
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.partition import Partition
 from klamm.replication.partition_reads import ReadLimits, read_partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.quota import ReplicationQuota
+from klamm.replication.replica import RemoteReplica
+from klamm.runtime.time_slices import PIECE, Slices
 from klamm.runtime.workers import Workers
 from klamm.wire.codec import LARGE_BYTES
 from klamm.wire.records import CorruptRecords
@@ -28,6 +31,10 @@ from klamm.wire.records import CorruptRecords
 log = structlog.get_logger("replication")
 
 
+AWAITED_S: Final = 1.0
+"""How long the first fetch of a follower in a new leader epoch is awaited, at most."""
+AWAITED_FETCH_WAIT_S: Final = 0.02
+"""How long other fetches of that follower wait meanwhile, at most."""
 READ_AT_ONCE_BYTES: Final = 64 * 1024
 """So much of an answer is in memory when it is handed to the connection; the rest is read as the client takes it."""
 
@@ -38,9 +45,17 @@ class ReadOutcome(NamedTuple):
     size: int
     """Bytes of records."""
     is_urgent: bool
-    """An error, a diverging epoch, or for a follower a new log start: answered at once."""
+    """An error, a diverging epoch, a replica to read from, or for a follower a new log start: answered at once."""
     is_held: bool
     """Records of some partition are held back by the throttle of replication."""
+
+
+@dataclass(slots=True, eq=False)
+class AwaitedFetches:
+    """Partitions that a follower has yet to fetch in a new leader epoch, and until when this is awaited."""
+
+    until: float = 0.0
+    replicas: dict[RemoteReplica, None] = field(default_factory=dict)
 
 
 class FetchService:
@@ -58,46 +73,84 @@ class FetchService:
         limit: int = 20_000,
         *,
         workers: Workers,
+        slices: Slices,
         on_corrupt: Callable[[TopicPartition, int], None] = lambda topic_partition, offset: None,
     ) -> None:
         """`on_corrupt` gets the partition and the offset of a fetch that met damaged records."""
         self._hosted = hosted
+        self._slices = slices
         self._sessions = sessions
         self._now_ms = now_ms
         self._quota = quota
         self._limit = limit
         self._waiting = 0
+        self._waiting_followers: dict[FetchWaiter, None] = {}
+        self._awaited: dict[BrokerId, AwaitedFetches] = {}
         self._conversion = FetchConversion(hosted, workers)
         self._on_corrupt = on_corrupt
         self.checks_crcs = True
         """`klamm.fetch.check.crcs`: whether records of closed segments are checked before they are sent."""
 
+    def on_leader_epochs_begun(self, partitions: Iterable[Partition]) -> None:
+        """Answer the fetches of these partitions' followers soon, because this broker leads in a new leader epoch.
+
+        A follower can add a partition, or a new leader epoch, only to its next request. Until then the high watermark
+        stands still: with the usual wait, producers with acks=all would wait up to `replica.fetch.wait.max.ms`, too.
+        """
+        until = asyncio.get_running_loop().time() + AWAITED_S
+        for partition in partitions:
+            for replica in partition.replicas.values():
+                awaited = self._awaited.setdefault(replica.broker_id, AwaitedFetches())
+                awaited.until = until
+                awaited.replicas[replica] = None
+        for waiter in self._waiting_followers:
+            waiter.wake()
+
+    def _is_awaited(self, follower: BrokerId, now: float) -> bool:
+        """Whether the follower has not yet fetched a partition whose leader epoch began a moment ago."""
+        awaited = self._awaited.get(follower)
+        if awaited is None:
+            return False
+        while awaited.replicas and now < awaited.until:
+            replica, _ = awaited.replicas.popitem()
+            if replica.awaits_fetch:
+                awaited.replicas[replica] = None
+                return True
+        del self._awaited[follower]
+        return False
+
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
         """Answer a Fetch: at once if there is enough data or an error, otherwise after at most `max_wait_ms`."""
-        context = self._sessions.open(requested)
+        context = await self._sessions.open(requested, self._slices)
         if isinstance(context, ErrorCode):
-            return FetchAnswer(context, 0)
+            return FetchAnswer(context, 0, [])
         waiter = context.waiter
         waiter.fetched_at_ms = self._now_ms()
         results: dict[CachedPartition, FetchData] = {}
-        answered = False
+        answered = is_freed = False
         try:
             outcome = await self._read_changed(context, params, results, is_first=True)
             if self._has_to_wait(params, context, outcome):
                 await self._wait_for_data(context, params, results, is_held=outcome.is_held)
-            answer = context.answer(results)
+            answer = await context.answer(results, self._slices)
             answered = not answer.error
             if self.checks_crcs:
                 answer = await self._without_damage(answer)
             answer = await self._conversion.convert(answer, params)
-            answer = await _load_small_records(answer)
+            answer = await self._load_small_records(answer)
             if params.is_follower and self._quota.is_on:
                 self._count_throttled_bytes(answer)
-            return answer
+            if len(results) > PIECE:
+                await context.free(self._slices)
+                is_freed = True
         finally:
             if not answered:
                 waiter.changed.update(dict.fromkeys(results))  # read, but never sent
-            context.release()
+            if not is_freed:
+                context.release()
+        if len(results) > PIECE:
+            await self._slices.clear(results)
+        return answer
 
     def _has_to_wait(self, params: FetchParams, context: FetchContext, outcome: ReadOutcome) -> bool:
         """Whether the fetch must wait for more data before it is answered."""
@@ -113,10 +166,15 @@ class FetchService:
         self, context: FetchContext, params: FetchParams, results: dict[CachedPartition, FetchData], *, is_held: bool
     ) -> None:
         """Read partitions again as they change, until there are `min_bytes`, an error, or `max_wait_ms` is over."""
-        until = asyncio.get_running_loop().time() + params.max_wait_ms / 1000
+        loop = asyncio.get_running_loop()
+        until = loop.time() + params.max_wait_ms / 1000
         self._waiting += 1
+        if params.is_follower:
+            self._waiting_followers[context.waiter] = None
         try:
             while True:
+                if self._is_awaited(params.replica_id, loop.time()):
+                    until = min(until, loop.time() + AWAITED_FETCH_WAIT_S)
                 pause = min(until, self._quota.exceeded_until_ms / 1000) if is_held else until
                 was_woken = await context.waiter.wait(pause)
                 if context.is_superseded():
@@ -128,20 +186,26 @@ class FetchService:
                 is_held = outcome.is_held
         finally:
             self._waiting -= 1
+            self._waiting_followers.pop(context.waiter, None)
 
     async def _read_changed(
         self, context: FetchContext, params: FetchParams, results: dict[CachedPartition, FetchData], *, is_first: bool
     ) -> ReadOutcome:
         """Read the changed partitions, in their order, within the request's size limit.
 
-        It waits only for what is not in the page cache; if a later request of the session arrives meanwhile, it ends.
+        It waits only for what is not in the page cache, and gives other work its turn where there are many partitions;
+        if a later request of the session arrives meanwhile, it ends.
         """
         waiter = context.waiter
         left = params.max_bytes
         at_least_one = params.first_may_exceed
         size = 0
         is_urgent = is_held = False
-        for cached in list(waiter.changed):
+        for number, cached in enumerate(list(waiter.changed), 1):
+            if number % PIECE == 0:
+                await self._slices.checkpoint(PIECE)
+                if context.is_superseded():
+                    return ReadOutcome(size, True, is_held)
             del waiter.changed[cached]  # before reading: what moves from here on marks it again
             request = cached.request
             limits = ReadLimits(left, at_least_one, is_first)
@@ -160,7 +224,7 @@ class FetchService:
                 at_least_one = False
             if not data.settled:
                 waiter.changed[cached] = None
-            if data.error or data.diverging is not None:
+            if data.error or data.diverging is not None or data.preferred_replica != NO_BROKER:
                 is_urgent = True
             elif not is_first and params.is_follower and not data.held:
                 # DeleteRecords waits until the follower has raised its log start
@@ -242,8 +306,12 @@ class FetchService:
 
         Only batches of closed segments are checked. A partition without a batch before that one gets CORRUPT_MESSAGE.
         """
-        partitions = list(answer.partitions)
-        slots = [n for n, (_, data) in enumerate(partitions) if isinstance(data.records, FileSlice)]
+        partitions = answer.partitions
+        slots: list[int] = []
+        if (rest := self._slices.begin(_find_file_slices(partitions, slots))) is not None:
+            await rest
+        if not slots:
+            return answer
         checked = await asyncio.gather(*(_intact_part(partitions[slot][1].records) for slot in slots))
         for slot, (records, problem) in zip(slots, checked, strict=True):
             cached, data = partitions[slot]
@@ -252,7 +320,33 @@ class FetchService:
             partitions[slot] = cached, data._replace(records=records)
             if problem is not None and not len(records):
                 partitions[slot] = cached, FetchData(ErrorCode.CORRUPT_MESSAGE)
-        return answer._replace(partitions=partitions) if slots else answer
+        return answer
+
+    async def _load_small_records(self, answer: FetchAnswer) -> FetchAnswer:
+        """Read small results into memory, since sending them as a separate part of the response would cost more.
+
+        A partition whose records cannot be read any more gets KAFKA_STORAGE_ERROR; the others are answered.
+        """
+        left = READ_AT_ONCE_BYTES
+        partitions = answer.partitions
+        slots: list[int] = []
+        if (rest := self._slices.begin(_find_file_slices(partitions, slots))) is not None:
+            await rest
+        for slot in slots:
+            cached, data = partitions[slot]
+            records = data.records
+            if isinstance(records, FileSlice) and (len(records) <= left or len(records) < LARGE_BYTES):
+                left -= len(records)
+                try:
+                    partitions[slot] = cached, data._replace(records=await _read_all(records))
+                except SliceLost as lost:
+                    log.warning(
+                        "records of a fetch response cannot be read any more: the partition gets KAFKA_STORAGE_ERROR",
+                        partition=str(cached.topic_partition),
+                        why=str(lost),
+                    )
+                    partitions[slot] = cached, FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
+        return answer
 
     def _find_and_subscribe(self, cached: CachedPartition) -> Partition:
         """Return the hosted partition, and let it mark `cached` as changed whenever its data changes.
@@ -296,27 +390,12 @@ async def _intact_part(records: Records) -> tuple[Records, str | None]:
     return records.first(size), problem
 
 
-async def _load_small_records(answer: FetchAnswer) -> FetchAnswer:
-    """Read small results into memory, since sending them as a separate part of the response would cost more.
-
-    A partition whose records cannot be read any more gets KAFKA_STORAGE_ERROR; the others are answered.
-    """
-    left = READ_AT_ONCE_BYTES
-    partitions = list(answer.partitions)
-    for slot, (cached, data) in enumerate(partitions):
-        records = data.records
-        if isinstance(records, FileSlice) and (len(records) <= left or len(records) < LARGE_BYTES):
-            left -= len(records)
-            try:
-                partitions[slot] = cached, data._replace(records=await _read_all(records))
-            except SliceLost as lost:
-                log.warning(
-                    "records of a fetch response cannot be read any more: the partition gets KAFKA_STORAGE_ERROR",
-                    partition=str(cached.topic_partition),
-                    why=str(lost),
-                )
-                partitions[slot] = cached, FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
-    return answer._replace(partitions=partitions)
+def _find_file_slices(partitions: Sequence[tuple[CachedPartition, FetchData]], slots: list[int]) -> Iterator[None]:
+    """Put the positions of results whose records are slices of files into `slots`; pauses after each result."""
+    for slot, (_, data) in enumerate(partitions):
+        if isinstance(data.records, FileSlice):
+            slots.append(slot)
+        yield
 
 
 async def _read_all(records: FileSlice) -> bytes | memoryview:

@@ -1,6 +1,6 @@
 """Who is in sync: the ISR's three states and the rules that change it. Source: Partition.scala, KIP-497.
 
-A leader proposes a change of the ISR and goes on with the proposal pending until the controller answers.
+A leader proposes a change of the ISR and continues with the proposal pending until the controller answers.
 Meanwhile the high watermark counts everybody who may be in the ISR by now: the *maximal* ISR.
 """
 

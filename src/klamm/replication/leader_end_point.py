@@ -6,7 +6,7 @@ Source: RemoteLeaderEndPoint.scala, BrokerBlockingSender.scala.
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from klamm.client.offsets import offsets_of
+from klamm.client.offsets import offset_results
 from klamm.client.ports import BrokerConnection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -66,18 +66,19 @@ class LeaderEndPoint:
             replica_id=self._broker_id, topics=[ListOffsetsTopic(name=topic_partition.topic, partitions=[wanted])]
         )
         response: ListOffsetsResponse = await self._send_request(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
-        if topic_partition not in (found := offsets_of(response)):
+        found = {result.partition: result for result in offset_results(response)}
+        if topic_partition not in found:
             raise PartitionRefused(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{topic_partition} is missing in the ListOffsets response of broker {self._leader_id}",
             )
-        code, offset = found[topic_partition]
+        _, code, position = found[topic_partition]
         if code:
             raise PartitionRefused(
                 ErrorCode(code),
                 f"{topic_partition}: broker {self._leader_id} refused ListOffsets with {ErrorCode(code).name}",
             )
-        return offset
+        return position.offset
 
     def close(self) -> None:
         """Close the connection to the leader, if there is one; the next request opens a new one."""

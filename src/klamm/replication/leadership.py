@@ -5,7 +5,7 @@ One request at a time: the lock keeps LeaderAndIsr, StopReplica and a failing lo
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -74,6 +74,7 @@ class Leadership:
         logs: LogsPort,
         fetchers: FetcherManager,
         on_change: Callable[[LeadershipChange], None],
+        on_leader_epochs_begun: Callable[[Iterable[Partition]], None],
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -81,6 +82,7 @@ class Leadership:
         self._logs = logs
         self._fetchers = fetchers
         self._on_change = on_change
+        self._on_leader_epochs_begun = on_leader_epochs_begun
         self.lock = asyncio.Lock()
         self.controller_epoch = 0
 
@@ -213,6 +215,7 @@ class Leadership:
         for partition, instruction in chunk:
             partition.make_leader(instruction.state, instruction.assignment)
             errors[instruction.topic_partition] = ErrorCode.NONE
+        self._on_leader_epochs_begun(partition for partition, _ in chunk)
         await asyncio.sleep(0)
 
     async def _become_followers(self, chunk: Sequence[Accepted], errors: Errors) -> None:

@@ -89,7 +89,7 @@ class LogCopy:
     def _align(self) -> None:
         """Truncate the copy where its records differ from the source.
 
-        If the source has deleted the records that come next, the copy starts anew.
+        If the source has deleted the records that come next, the copy starts again.
         """
         source, copy = self._source, self._copy
         common = self._common_end()

@@ -19,6 +19,7 @@ from klamm.replication.log_copy import LogCopy
 from klamm.replication.partition import Partition
 from klamm.replication.ports import FutureLogsPort
 from klamm.replication.quota import ReplicationQuota
+from klamm.runtime.time_slices import Slices
 
 log = structlog.get_logger("replication")
 
@@ -41,8 +42,10 @@ class LogDirMoves:
         quota: ReplicationQuota,
         lock: asyncio.Lock,
         chunk_bytes: int,
+        slices: Slices,
     ) -> None:
         self._hosted = hosted
+        self._slices = slices
         self._logs = logs
         self._quota = quota
         self._lock = lock
@@ -76,7 +79,9 @@ class LogDirMoves:
         A replica that this broker does not have yet will be created there; its answer is REPLICA_NOT_AVAILABLE.
         """
         async with self._lock:
-            return {tp: self._alter_one(tp, directory) for tp, directory in directories.items()}
+            return await self._slices.dict_of(
+                (tp, self._alter_one(tp, directory)) for tp, directory in directories.items()
+            )
 
     def _alter_one(self, topic_partition: TopicPartition, directory: str) -> ErrorCode:
         """Check in Kafka's order, then begin or cancel the move of one replica."""

@@ -1,6 +1,6 @@
 """What Fetch and OffsetForLeaderEpoch read of one partition. Source: Partition.scala (fetchRecords, 3.9)."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import NamedTuple
 
 from klamm.log.epochs import EpochEnd
@@ -9,7 +9,7 @@ from klamm.log.file_slice import Records
 from klamm.log.log import Log
 from klamm.log.transactions import AbortedTransaction
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId
+from klamm.model.ids import NO_BROKER, BrokerId
 from klamm.replication.fetch_data import FetchData, FetchParams, Isolation
 from klamm.replication.fetch_waiter import CachedPartition
 from klamm.replication.isr_changes import record_follower_fetch
@@ -49,6 +49,10 @@ def read_partition(
     high_watermark, end = own_log.high_watermark, own_log.end_offset
     start, stable = own_log.start_offset, own_log.last_stable_offset
     offset = request.fetch_offset
+    if params.near_brokers and not is_follower:
+        near = preferred_replica(partition, params.near_brokers, offset)
+        if near != NO_BROKER:
+            return FetchData(ErrorCode.NONE, high_watermark, stable, start, preferred_replica=near)
     if request.last_fetched_epoch >= 0:
         ours = _find_divergence(partition, own_log, request.last_fetched_epoch, offset)
         if ours is not None:
@@ -85,6 +89,23 @@ def read_partition(
         settled=settled,
         held=is_held,
     )
+
+
+def preferred_replica(partition: Partition, near_brokers: Collection[BrokerId], offset: int) -> BrokerId:
+    """Return the follower near the consumer from which it is to read at `offset`; NO_BROKER for the leader.
+
+    Only a leader names one: an in-sync follower that has the offset, and of several the one that is furthest. A leader
+    that is near itself names none. Source: ReplicaManager.findPreferredReadReplica, RackAwareReplicaSelector (KIP-392).
+    """
+    if partition.leader_id in near_brokers:
+        return NO_BROKER
+    in_sync = partition.isr_state.isr
+    candidates = [
+        (replica.log_end_offset, replica.last_caught_up_ms, broker)
+        for broker, replica in partition.replicas.items()
+        if broker in near_brokers and broker in in_sync and replica.log_start_offset <= offset <= replica.log_end_offset
+    ]
+    return max(candidates)[2] if candidates else NO_BROKER
 
 
 def _is_throttled(partition: Partition, replica: RemoteReplica) -> bool:

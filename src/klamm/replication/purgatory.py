@@ -1,6 +1,7 @@
 """Requests that wait for a condition, by key. Source: DelayedOperation.scala (DelayedOperationPurgatory).
 
-An operation is tried, registered under every key, and tried again when a key is checked; a timer ends its wait.
+An operation is tried, registered under every key, and when a key is checked, it is tried again for that key: what is
+checked for thousands of keys does not look at all of them each time. A timer ends its wait.
 Everything runs on one loop, so no change between the last try and the registration is missed, and no lock is held.
 """
 
@@ -11,12 +12,12 @@ from typing import Generic, TypeVar
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-class DelayedOperation:
-    """One delayed operation; a check of any of its keys calls `is_done` again."""
+class DelayedOperation(Generic[KeyT]):
+    """One delayed operation; a check of any of its keys calls `is_done` again with that key."""
 
     __slots__ = ("future", "is_done")
 
-    def __init__(self, is_done: Callable[[], bool], future: asyncio.Future[bool]) -> None:
+    def __init__(self, is_done: Callable[[Iterable[KeyT]], bool], future: asyncio.Future[bool]) -> None:
         self.is_done = is_done
         self.future = future
 
@@ -32,7 +33,7 @@ class Purgatory(Generic[KeyT]):
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
         self._waiting = 0
-        self._by_key: dict[KeyT, dict[DelayedOperation, None]] = {}  # a dict keeps the order of arrival
+        self._by_key: dict[KeyT, dict[DelayedOperation[KeyT], None]] = {}  # a dict keeps the order of arrival
 
     def __len__(self) -> int:
         return self._waiting
@@ -42,15 +43,18 @@ class Purgatory(Generic[KeyT]):
         """The keys for which at least one operation waits."""
         return self._by_key.keys()
 
-    async def wait(self, keys: Iterable[KeyT], is_done: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until `is_done()` is true; False where the timeout came first or the purgatory is full."""
-        if is_done():
+    async def wait(self, keys: Iterable[KeyT], is_done: Callable[[Iterable[KeyT]], bool], timeout_s: float) -> bool:
+        """Wait until `is_done` is true; False where the timeout came first or the purgatory is full.
+
+        `is_done` gets the keys that may have changed: all at first. It remembers what it found of the others.
+        """
+        own_keys = tuple(keys)
+        if is_done(own_keys):
             return True
         if timeout_s <= 0 or self._waiting >= self._limit:
             return False
         loop = asyncio.get_running_loop()
         operation = DelayedOperation(is_done, loop.create_future())
-        own_keys = tuple(keys)
         self._register(operation, own_keys)
         timer = loop.call_later(timeout_s, operation.complete, False)
         try:
@@ -64,18 +68,18 @@ class Purgatory(Generic[KeyT]):
         operations = self._by_key.get(key)
         if not operations:
             return 0
-        done = [o for o in operations if not o.future.done() and o.is_done()]
+        done = [o for o in operations if not o.future.done() and o.is_done((key,))]
         for operation in done:
             operation.complete(True)
         return len(done)
 
-    def _register(self, operation: DelayedOperation, keys: tuple[KeyT, ...]) -> None:
+    def _register(self, operation: DelayedOperation[KeyT], keys: tuple[KeyT, ...]) -> None:
         """Add the operation under each key."""
         self._waiting += 1
         for key in keys:
             self._by_key.setdefault(key, {})[operation] = None
 
-    def _forget(self, operation: DelayedOperation, keys: tuple[KeyT, ...]) -> None:
+    def _forget(self, operation: DelayedOperation[KeyT], keys: tuple[KeyT, ...]) -> None:
         """Remove the operation from each key."""
         self._waiting -= 1
         for key in keys:

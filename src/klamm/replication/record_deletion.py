@@ -3,7 +3,7 @@
 Source: ReplicaManager.scala (deleteRecords), DelayedDeleteRecords.scala (3.9).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from klamm.log.errors import OffsetOutOfRange, StorageFailed
@@ -12,6 +12,7 @@ from klamm.model.ids import TopicPartition
 from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.purgatory import Purgatory
+from klamm.runtime.time_slices import Slices
 
 NO_LOW_WATERMARK: Final = -1
 
@@ -26,8 +27,9 @@ class DeletionResult(NamedTuple):
 class RecordDeletion:
     """Serves DeleteRecords. Waiting requests are bounded by the purgatory."""
 
-    def __init__(self, hosted: HostedPartitions, deletes: Purgatory[TopicPartition]) -> None:
+    def __init__(self, hosted: HostedPartitions, deletes: Purgatory[TopicPartition], slices: Slices) -> None:
         self._hosted = hosted
+        self._slices = slices
         self._deletes = deletes
 
     async def delete(
@@ -39,6 +41,21 @@ class RecordDeletion:
         """
         results: dict[TopicPartition, DeletionResult] = {}
         required: dict[TopicPartition, int] = {}
+        await self._slices.run(self._delete_each(offsets, required, results))
+        is_done = self._completion_check(required, results)
+        await self._slices.run(map(is_done, zip(list(required))))
+        if not await self._deletes.wait(required, is_done, timeout_ms / 1000):
+            for topic_partition in required:
+                results[topic_partition] = results[topic_partition]._replace(error=ErrorCode.REQUEST_TIMED_OUT)
+        return results
+
+    def _delete_each(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        required: dict[TopicPartition, int],
+        results: dict[TopicPartition, DeletionResult],
+    ) -> Iterator[None]:
+        """Raise each log start offset, and put offsets to wait for and results into the dicts; pauses after each."""
         for topic_partition, offset in offsets.items():
             try:
                 partition = self._hosted.find(topic_partition)
@@ -50,21 +67,24 @@ class RecordDeletion:
                 results[topic_partition] = DeletionResult(ErrorCode.OFFSET_OUT_OF_RANGE)
             except StorageFailed:
                 results[topic_partition] = DeletionResult(ErrorCode.KAFKA_STORAGE_ERROR)
-        is_done = self._completion_check(required, results)
-        if not is_done() and not await self._deletes.wait(tuple(required), is_done, timeout_ms / 1000):
-            for topic_partition in required:
-                results[topic_partition] = results[topic_partition]._replace(error=ErrorCode.REQUEST_TIMED_OUT)
-        return results
+            yield
 
     def _completion_check(
         self, required: dict[TopicPartition, int], results: dict[TopicPartition, DeletionResult]
-    ) -> Callable[[], bool]:
-        """Return a function that removes decided partitions from `required` and tells whether none is left."""
+    ) -> Callable[[Iterable[TopicPartition]], bool]:
+        """Return a function that removes those of its partitions that are decided from `required`.
 
-        def is_done() -> bool:
-            """Whether every partition has its final result; final results are moved from `required` to `results`."""
-            for topic_partition, offset in list(required.items()):
-                result = self._final_result(topic_partition, offset)
+        It tells whether none is left.
+        """
+
+        def is_done(changed: Iterable[TopicPartition]) -> bool:
+            """Whether every partition has its final result; only those that changed are checked.
+
+            Final results are moved from `required` to `results`.
+            """
+            for topic_partition in changed:
+                offset = required.get(topic_partition)
+                result = None if offset is None else self._final_result(topic_partition, offset)
                 if result is not None:
                     del required[topic_partition]
                     results[topic_partition] = result

@@ -1,4 +1,4 @@
-"""Mends damaged records: fetches them from another in-sync replica, as a consumer. Apache Kafka has no such task.
+"""Repairs damaged records: fetches them from another in-sync replica, as a consumer. Apache Kafka has no such task.
 
 A follower asks its leader, a leader its in-sync followers: below the high watermark all of them have the same records.
 What is fetched replaces the damaged records only when the new segment is whole; until then they stay as they are.
@@ -14,7 +14,7 @@ import structlog
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
 from klamm.log.repair.checking import DamagedRange
-from klamm.log.repair.mending import CannotMend, mend_segment
+from klamm.log.repair.segment_repair import CannotRepair, repair_segment
 from klamm.log.segment import Segment
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
@@ -39,7 +39,7 @@ _REPORT: Final = "Nothing to do; if it happens again, report it with this stack 
 
 
 class RecordRepair:
-    """Mends one log after the other; a log whose damage cannot be mended now is tried again after a backoff."""
+    """Repairs one log after the other; a log whose damage cannot be repaired now is tried again after a backoff."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RecordRepair:
         self._failures: dict[TopicPartition, int] = {}
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.mended_ranges = 0
+        self.repaired_ranges = 0
 
     def start(self) -> None:
         """Start the task that repairs logs in which damaged records were found."""
@@ -88,7 +88,7 @@ class RecordRepair:
                 now = asyncio.get_running_loop().time()
                 due = next((tp for tp, at in self._waiting.items() if at <= now), None)
                 if due is not None:
-                    await self._mend(due, workers)
+                    await self._repair_log(due, workers)
                     continue
                 try:
                     async with asyncio.timeout_at(min(self._waiting.values(), default=None)):
@@ -98,7 +98,7 @@ class RecordRepair:
         finally:
             await workers.close()
 
-    async def _mend(self, topic_partition: TopicPartition, workers: Workers) -> None:
+    async def _repair_log(self, topic_partition: TopicPartition, workers: Workers) -> None:
         """Repair all damaged segments of a partition; where that fails, try again later."""
         partition = self._find_partition(topic_partition)
         if partition is None or partition.log is None or partition.log.has_failed:
@@ -108,7 +108,7 @@ class RecordRepair:
         try:
             for segment in [segment for segment in own_log.segments if segment.damaged]:
                 if segment.damaged:  # the log may have been truncated while another segment was repaired
-                    await self._mend_segment(partition, own_log, segment, workers)
+                    await self._repair_segment(partition, own_log, segment, workers)
         except (KlammError, OSError, TimeoutError) as error:
             self._retry_later(topic_partition, str(error) or type(error).__name__)
         except Exception:
@@ -117,11 +117,11 @@ class RecordRepair:
         else:
             self._forget(topic_partition)
 
-    async def _mend_segment(self, partition: Partition, own_log: Log, segment: Segment, workers: Workers) -> None:
+    async def _repair_segment(self, partition: Partition, own_log: Log, segment: Segment, workers: Workers) -> None:
         """Repair one segment with the records of the first replica that has them. Raises KlammError, OSError."""
         damaged = segment.damaged
         if damaged[-1].end_offset > own_log.high_watermark:
-            raise CannotMend(
+            raise CannotRepair(
                 f"the damaged records of {partition.topic_partition} are not below the high watermark yet; they are "
                 "repaired once they are"
             )
@@ -132,7 +132,7 @@ class RecordRepair:
             )
             try:
                 fetch = partial(fetch_range, end_point, partition)
-                await mend_segment(self._world, workers, own_log, segment, fetch)
+                await repair_segment(self._world, workers, own_log, segment, fetch)
             except StorageFailed:
                 raise
             except (KlammError, OSError, TimeoutError) as error:
@@ -140,13 +140,13 @@ class RecordRepair:
                 continue
             finally:
                 end_point.close()
-            self._on_mended(own_log, segment, damaged, source)
+            self._on_repaired(own_log, segment, damaged, source)
             return
-        raise CannotMend("; ".join(problems) or "no other replica is in the ISR")
+        raise CannotRepair("; ".join(problems) or "no other replica is in the ISR")
 
-    def _on_mended(self, own_log: Log, segment: Segment, damaged: tuple[DamagedRange, ...], source: BrokerId) -> None:
+    def _on_repaired(self, own_log: Log, segment: Segment, damaged: tuple[DamagedRange, ...], source: BrokerId) -> None:
         """Count and log the repaired ranges, and allow compaction of the log again."""
-        self.mended_ranges += len(damaged)
+        self.repaired_ranges += len(damaged)
         own_log.cleaning.on_config_changed()
         for each in damaged:
             log.warning(
@@ -188,7 +188,7 @@ def _sources(partition: Partition, own_id: BrokerId) -> Iterator[BrokerId]:
 async def fetch_range(end_point: LeaderEndPoint, partition: Partition, damage: DamagedRange) -> AsyncIterator[Buffer]:
     """Fetch the complete batches of this offset range from another replica, and check their checksums.
 
-    Raises CannotMend, and what a request raises.
+    Raises CannotRepair, and what a request raises.
     """
     offset = damage.first_offset
     while offset < damage.end_offset:
@@ -199,12 +199,12 @@ async def fetch_range(end_point: LeaderEndPoint, partition: Partition, damage: D
                 offset = damage.end_offset  # the other replica has nothing more in this range
                 break
             if header.base_offset < offset or header.last_offset >= damage.end_offset:
-                raise CannotMend(
+                raise CannotRepair(
                     f"the fetched batch has offsets {header.base_offset} to {header.last_offset}, but only "
                     f"offsets within {offset} to {damage.end_offset - 1} of {partition.topic_partition} were requested"
                 )
             if not crc_is_valid(content, header):
-                raise CannotMend(
+                raise CannotRepair(
                     f"the fetched batch of {partition.topic_partition} at offset {header.base_offset} does not match "
                     "its CRC either"
                 )
@@ -217,7 +217,7 @@ async def fetch_range(end_point: LeaderEndPoint, partition: Partition, damage: D
 
 
 async def _fetch(end_point: LeaderEndPoint, partition: Partition, offset: int) -> Buffer:
-    """Send one Fetch to the other replica and return its records. Raises CannotMend, and what a request raises."""
+    """Send one Fetch to the other replica and return its records. Raises CannotRepair, and what a request raises."""
     topic_partition = partition.topic_partition
     wanted = FetchPartition(
         partition=topic_partition.partition,
@@ -241,24 +241,24 @@ async def _fetch(end_point: LeaderEndPoint, partition: Partition, offset: int) -
     return content
 
 
-def _no_records(partition: Partition, offset: int) -> CannotMend:
+def _no_records(partition: Partition, offset: int) -> CannotRepair:
     """Return the error for a replica that has no record at the offset of a damaged one."""
-    return CannotMend(
+    return CannotRepair(
         f"the replica has no records of {partition.topic_partition} at offset {offset} below its high watermark"
     )
 
 
 def _records_of(response: FetchResponse, topic_partition: TopicPartition) -> Buffer:
-    """Return the partition's records in a Fetch response. Raises CannotMend."""
+    """Return the partition's records in a Fetch response. Raises CannotRepair."""
     if response.error_code:
-        raise CannotMend(f"the Fetch for {topic_partition} was answered with {ErrorCode(response.error_code).name}")
+        raise CannotRepair(f"the Fetch for {topic_partition} was answered with {ErrorCode(response.error_code).name}")
     for topic in response.responses:
         for answer in topic.partitions:
             if (topic.topic, answer.partition_index) == topic_partition:
                 if answer.error_code:
-                    raise CannotMend(
+                    raise CannotRepair(
                         f"the Fetch for {topic_partition} was answered with {ErrorCode(answer.error_code).name}"
                     )
                 records: Buffer = answer.records or b""
                 return records
-    raise CannotMend(f"the Fetch response does not contain {topic_partition}")
+    raise CannotRepair(f"the Fetch response does not contain {topic_partition}")

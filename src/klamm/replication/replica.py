@@ -12,6 +12,7 @@ class RemoteReplica:
     """A follower's progress, learnt from its fetches. Times are the event loop's, in milliseconds."""
 
     __slots__ = (
+        "awaits_fetch",
         "broker_id",
         "last_caught_up_ms",
         "last_fetch_leader_end",
@@ -27,6 +28,8 @@ class RemoteReplica:
         self.last_fetch_leader_end = UNKNOWN_OFFSET
         self.last_fetch_ms = NEVER
         self.last_caught_up_ms = NEVER
+        self.awaits_fetch = False
+        """Whether the follower has yet to fetch in this leader epoch."""
 
     def record_fetch(self, offset: int, log_start_offset: int, leader_end: int, now_ms: float) -> None:
         """Record a fetch from `offset`, made when the leader's log ended at `leader_end`.
@@ -41,6 +44,7 @@ class RemoteReplica:
         self.log_end_offset = offset
         self.last_fetch_leader_end = max(leader_end, self.last_fetch_leader_end)
         self.last_fetch_ms = now_ms
+        self.awaits_fetch = False
 
     def record_implicit_fetch(self, leader_end: int, at_ms: float) -> None:
         """Count an incremental fetch at `at_ms` without this partition as a fetch from the log end `leader_end`."""
@@ -64,6 +68,7 @@ class RemoteReplica:
             self.last_fetch_leader_end = UNKNOWN_OFFSET
             self.last_fetch_ms = NEVER
         self.last_caught_up_ms = caught_up_ms
+        self.awaits_fetch = True
 
     def is_caught_up(self, leader_end: int, now_ms: float, lag_time_max_ms: int) -> bool:
         """Whether the follower reached the leader's log end within the lag time."""

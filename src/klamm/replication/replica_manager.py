@@ -103,20 +103,32 @@ class ReplicaManager:
             logs,
             self._fetchers,
             lambda change: self.on_leadership_change(change),
+            lambda partitions: self._fetches.on_leader_epochs_begun(partitions),
         )
-        self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers)
-        self._deletion = RecordDeletion(self._hosted, deletes)
+        self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers, world.request_slices)
+        self._deletion = RecordDeletion(self._hosted, deletes, world.request_slices)
         self._moves = None
         if future_logs is not None:
-            chunk_bytes = settings.replica_fetch_max_bytes
-            lock = self._leadership.lock
-            self._moves = LogDirMoves(self._hosted, future_logs, quotas.log_dir_moves, lock, chunk_bytes)
+            self._moves = LogDirMoves(
+                self._hosted,
+                future_logs,
+                quotas.log_dir_moves,
+                self._leadership.lock,
+                settings.replica_fetch_max_bytes,
+                world.request_slices,
+            )
         self._workers = world.workers
         self._clock = world.clock
-        dice = world.randomness.stream("fetch sessions")
-        self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
+        rng = world.randomness.stream("fetch sessions")
+        self._sessions = FetchSessions(rng, _now_ms, settings.max_incremental_fetch_session_cache_slots)
         self._fetches = FetchService(
-            self._hosted, self._sessions, _now_ms, quotas.leader, workers=world.workers, on_corrupt=on_corrupt
+            self._hosted,
+            self._sessions,
+            _now_ms,
+            quotas.leader,
+            workers=world.workers,
+            slices=world.request_slices,
+            on_corrupt=on_corrupt,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._checkpoints_run = False
@@ -180,13 +192,20 @@ class ReplicaManager:
     # ---- clients and followers
 
     async def append(
-        self, acks: int, timeout_ms: int, records: dict[TopicPartition, Buffer], origin: Origin = Origin.CLIENT
+        self,
+        acks: int,
+        timeout_ms: int,
+        records: dict[TopicPartition, Buffer],
+        origin: Origin = Origin.CLIENT,
+        *,
+        on_appended: Callable[[], None] = lambda: None,
     ) -> dict[TopicPartition, AppendResult]:
         """Append one batch to each partition and wait as `acks` requires: with −1 until the in-sync replicas have it.
 
         Empties `records`, so that a waiting request keeps no batch in memory. Errors are in the results, by partition.
+        `on_appended` is called when every batch is appended or refused: later batches may follow from then on.
         """
-        return await self._produce.append(acks, timeout_ms, records, origin)
+        return await self._produce.append(acks, timeout_ms, records, origin, on_appended)
 
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int

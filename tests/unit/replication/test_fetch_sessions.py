@@ -1,5 +1,6 @@
 """Each row of the fetch session table, and who is pushed out for whom."""
 
+import asyncio
 import random
 import uuid
 from typing import Any
@@ -20,6 +21,9 @@ from klamm.replication.fetch_sessions import (
     IncrementalFetch,
     next_epoch,
 )
+from klamm.replication.fetch_waiter import CachedPartition
+from klamm.runtime.eager import Rest, first_step
+from klamm.runtime.time_slices import PIECE, CountedSlices
 
 ID = uuid.UUID(int=5)
 
@@ -57,6 +61,13 @@ def told(high_watermark: int = 10, **more: Any) -> FetchData:
     return FetchData(high_watermark=high_watermark, log_start_offset=0, **more)
 
 
+def answered(context: FetchContext, results: dict[CachedPartition, FetchData]) -> FetchAnswer:
+    """The answer of a fetch that is too small to yield to the loop."""
+    found = first_step(context.answer(results, CountedSlices()))
+    assert isinstance(found, FetchAnswer)
+    return found
+
+
 def answer(context: FetchContext, data: FetchData | dict[int, FetchData] | None = None) -> FetchAnswer:
     """Answers everything changed, the way a fetch does: what is settled is not changed any more."""
     results = {}
@@ -65,13 +76,20 @@ def answer(context: FetchContext, data: FetchData | dict[int, FetchData] | None 
         results[cached] = data.get(number, told()) if isinstance(data, dict) else (data or told())
         if results[cached].settled:
             del context.waiter.changed[cached]
-    found = context.answer(results)
-    context.release()
+    found = answered(context, results)
+    first_step(context.free(CountedSlices()))
     return found
 
 
+def opened_or_error(sessions: FetchSessions, request: FetchRequested) -> FetchContext | ErrorCode:
+    """What a request gets that is too small to yield to the loop."""
+    context = first_step(sessions.open(request, CountedSlices()))
+    assert not isinstance(context, Rest)
+    return context
+
+
 def opened(sessions: FetchSessions, request: FetchRequested) -> FetchContext:
-    context = sessions.open(request)
+    context = opened_or_error(sessions, request)
     assert isinstance(context, FetchContext)
     return context
 
@@ -119,16 +137,16 @@ def test_a_fetch_with_the_final_epoch_closes_its_fetch_session(sessions: FetchSe
 
 
 def test_an_incremental_fetch_of_an_unknown_session_gets_fetch_session_id_not_found(sessions: FetchSessions) -> None:
-    assert sessions.open(requested(session=9, epoch=1)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert opened_or_error(sessions, requested(session=9, epoch=1)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_an_incremental_fetch_with_a_wrong_epoch_gets_invalid_fetch_session_epoch(sessions: FetchSessions) -> None:
     session = create(sessions)
 
-    assert sessions.open(requested(session=session, epoch=2)) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert isinstance(sessions.open(requested(session=session, epoch=1)), IncrementalFetch)
-    assert sessions.open(requested(session=session, epoch=1)) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert isinstance(sessions.open(requested(session=session, epoch=2)), IncrementalFetch)
+    assert opened_or_error(sessions, requested(session=session, epoch=2)) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert isinstance(opened_or_error(sessions, requested(session=session, epoch=1)), IncrementalFetch)
+    assert opened_or_error(sessions, requested(session=session, epoch=1)) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert isinstance(opened_or_error(sessions, requested(session=session, epoch=2)), IncrementalFetch)
 
 
 @pytest.mark.parametrize("by_id", [False, True])
@@ -137,7 +155,7 @@ def test_a_fetch_session_by_topic_id_rejects_a_fetch_by_name_and_the_reverse(
 ) -> None:
     session = create(sessions, uses_topic_ids=by_id)
 
-    refused = sessions.open(requested(session=session, epoch=1, uses_topic_ids=not by_id))
+    refused = opened_or_error(sessions, requested(session=session, epoch=1, uses_topic_ids=not by_id))
 
     assert refused is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
@@ -232,9 +250,9 @@ def test_a_full_fetch_without_partitions_creates_no_session(sessions: FetchSessi
 def test_a_fetch_overtaken_by_a_newer_fetch_of_its_session_gets_invalid_session_epoch(sessions: FetchSessions) -> None:
     session = create(sessions)
     first = opened(sessions, requested(session=session, epoch=1))
-    sessions.open(requested(session=session, epoch=2))
+    opened_or_error(sessions, requested(session=session, epoch=2))
 
-    found = first.answer({})
+    found = answered(first, {})
 
     assert (found.error, found.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session)
 
@@ -265,7 +283,7 @@ def test_a_full_fetch_is_served_without_a_session_when_no_session_can_be_evicted
 def test_the_least_recently_used_stale_fetch_session_is_evicted(sessions: FetchSessions, time: Time) -> None:
     first, second, third = (create(sessions) for _ in range(3))
     time.now_ms += EVICTION_MS
-    sessions.open(requested(wanted(), session=first, epoch=1))
+    opened_or_error(sessions, requested(wanted(), session=first, epoch=1))
     time.now_ms += 1
 
     new = create(sessions)
@@ -281,7 +299,7 @@ def keep_using(sessions: FetchSessions, time: Time, *used: int) -> None:
     for epoch in (1, 2, 3):
         time.now_ms += EVICTION_MS / 2
         for session in used:
-            assert isinstance(sessions.open(requested(wanted(), session=session, epoch=epoch)), IncrementalFetch)
+            assert isinstance(opened(sessions, requested(wanted(), session=session, epoch=epoch)), IncrementalFetch)
 
 
 def test_a_new_fetch_session_evicts_an_older_session_with_fewer_partitions(sessions: FetchSessions, time: Time) -> None:
@@ -326,3 +344,19 @@ def test_closing_the_fetch_session_cache_removes_all_sessions(sessions: FetchSes
     sessions.close()
 
     assert len(sessions) == 0
+
+
+async def test_a_large_fetch_stops_changing_its_session_when_a_newer_fetch_arrives(
+    sessions: FetchSessions,
+) -> None:
+    session = create(sessions)
+    many = requested(*map(wanted, range(10 * PIECE)), session=session, epoch=1)
+    opening = asyncio.create_task(sessions.open(many, CountedSlices(PIECE // 2)))
+    await asyncio.sleep(0)
+
+    opened(sessions, requested(session=session, epoch=2))
+    first = await opening
+
+    assert 0 < sessions.partition_count < 3 * PIECE
+    assert isinstance(first, FetchContext)
+    assert answered(first, {}).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH

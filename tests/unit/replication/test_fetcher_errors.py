@@ -160,9 +160,9 @@ def test_a_fetch_session_error_makes_the_fetcher_send_a_full_fetch_at_once(follo
 
 def test_a_fetch_refused_with_an_error_that_is_no_session_error_is_retried_after_backoff(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
-        await asyncio.sleep(0.04)
+        await asyncio.sleep(0.008)
         assert len(leader.asked) == 1
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
         assert len(leader.asked) == 2
 
     follow(scenario, answer(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from tests.support.managed_logs import get_or_create
 from tests.support.real_logs import real_batch, values
 from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.replication.runs import Run
@@ -18,7 +19,7 @@ CHUNK = 1 << 20
 async def begun(cluster: ReplicaCluster) -> tuple[Log, Log]:
     """A log of ten records in epoch 0, and its complete copy; nothing else copies."""
     manager = cluster.logs[1].manager
-    source = manager.get_or_create(P0, manager.topic_config(P0.topic), None, True)
+    source = get_or_create(manager, P0, manager.topic_config(P0.topic), None, is_new=True)
     for number in range(10):
         source.append_as_leader(real_batch(filler=b"%d" % number), 0)
     copy = manager.moves.create_future(P0, cluster.logs[1].directories[1])

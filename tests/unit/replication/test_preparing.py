@@ -1,6 +1,7 @@
 """Batches that are prepared elsewhere are appended in the order they came in, and only where they still belong."""
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.replication.runs import Run
 
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.replication.appending import AppendResult
 from klamm.runtime.workers import WorkerFailed, Workers
 from klamm.wire.records import Codec, NewRecord, build_batch
@@ -205,3 +207,28 @@ def test_producer_sequence_numbers_are_checked_when_a_batch_is_appended(run_on_d
         assert cluster.log(1).end_offset == 1
 
     run_on_disk(scenario(body))
+
+
+def test_many_bytes_of_one_request_are_appended_in_steps_even_if_it_is_cancelled(
+    run_on_disk: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = build_batch([NewRecord(b"a", b"k", 1)])
+    monkeypatch.setattr("klamm.replication.appending.BYTES_AT_ONCE", len(content))
+    partitions = [TopicPartition(P0.topic, number) for number in range(5)]
+
+    async def body(cluster: ReplicaCluster) -> None:
+        for partition in partitions:
+            await cluster.elect(1, (1,), (1,), partition=partition)
+        request = asyncio.ensure_future(cluster.brokers[1].append(1, 1000, dict.fromkeys(partitions, content)))
+        ends: list[int] = []
+        for _ in range(20):
+            await asyncio.sleep(0)
+            ends.append(sum(cluster.partition(1, partition).hosted_log.end_offset for partition in partitions))
+            if ends[-1] == 2:
+                request.cancel()
+
+        assert request.cancelled()
+        assert max(after - before for before, after in itertools.pairwise((0, *ends))) == 1
+        assert ends[-1] == len(partitions)
+
+    run_on_disk(body)

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Iterable
 
 from klamm.replication.purgatory import Purgatory
 from klamm.sim.loop import SimulatedLoop
@@ -6,7 +7,7 @@ from klamm.sim.loop import SimulatedLoop
 
 def test_a_delayed_operation_that_is_already_complete_does_not_wait_in_the_purgatory() -> None:
     async def main() -> None:
-        assert await Purgatory[str]().wait(["a"], lambda: True, 1) is True
+        assert await Purgatory[str]().wait(["a"], lambda keys: True, 1) is True
 
     SimulatedLoop().run(main())
 
@@ -15,7 +16,7 @@ def test_checking_a_purgatory_key_completes_its_delayed_operation_when_the_condi
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
         done = False
-        waiting = asyncio.create_task(purgatory.wait(["a", "b"], lambda: done, 10))
+        waiting = asyncio.create_task(purgatory.wait(["a", "b"], lambda keys: done, 10))
         await asyncio.sleep(1)
         assert purgatory.check("b") == 0
         done = True
@@ -32,10 +33,10 @@ def test_checking_a_purgatory_key_completes_its_delayed_operation_when_the_condi
 def test_a_delayed_operation_not_complete_in_time_returns_false_after_the_timeout() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
-        assert await purgatory.wait(["a"], lambda: False, 3) is False
+        assert await purgatory.wait(["a"], lambda keys: False, 3) is False
         assert asyncio.get_running_loop().time() == 3
         assert len(purgatory) == 0
-        assert await purgatory.wait(["a"], lambda: False, 0) is False
+        assert await purgatory.wait(["a"], lambda keys: False, 0) is False
 
     SimulatedLoop().run(main())
 
@@ -43,9 +44,9 @@ def test_a_delayed_operation_not_complete_in_time_returns_false_after_the_timeou
 def test_a_delayed_operation_above_the_purgatory_limit_times_out_at_once() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory(limit=1)
-        first = asyncio.create_task(purgatory.wait(["a"], lambda: False, 10))
+        first = asyncio.create_task(purgatory.wait(["a"], lambda keys: False, 10))
         await asyncio.sleep(0)
-        assert await purgatory.wait(["a"], lambda: False, 10) is False
+        assert await purgatory.wait(["a"], lambda keys: False, 10) is False
         assert asyncio.get_running_loop().time() == 0
         assert await first is False
 
@@ -55,7 +56,7 @@ def test_a_delayed_operation_above_the_purgatory_limit_times_out_at_once() -> No
 def test_a_cancelled_delayed_operation_is_removed_from_the_purgatory() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
-        waiting = asyncio.create_task(purgatory.wait(["a"], lambda: False, 10))
+        waiting = asyncio.create_task(purgatory.wait(["a"], lambda keys: False, 10))
         await asyncio.sleep(1)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
@@ -68,13 +69,36 @@ def test_two_delayed_operations_with_the_same_purgatory_key_complete_independent
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
         reached = 0
-        low = asyncio.create_task(purgatory.wait(["a"], lambda: reached >= 1, 10))
-        high = asyncio.create_task(purgatory.wait(["a"], lambda: reached >= 2, 10))
+        low = asyncio.create_task(purgatory.wait(["a"], lambda keys: reached >= 1, 10))
+        high = asyncio.create_task(purgatory.wait(["a"], lambda keys: reached >= 2, 10))
         await asyncio.sleep(0)
         reached = 1
         assert purgatory.check("a") == 1
         assert await low is True
         assert not high.done()
         assert await high is False
+
+    SimulatedLoop().run(main())
+
+
+def test_the_purgatory_checks_only_the_requests_of_the_given_key() -> None:
+    async def main() -> None:
+        purgatory: Purgatory[int] = Purgatory()
+        left = set(range(5_000))
+        looked_at: list[int] = []
+
+        def is_done(changed: Iterable[int]) -> bool:
+            looked_at.extend(changed)
+            return not left
+
+        waiting = asyncio.create_task(purgatory.wait(range(5_000), is_done, 10))
+        await asyncio.sleep(0)
+        looked_at.clear()
+        for key in range(5_000):
+            left.discard(key)
+            purgatory.check(key)
+
+        assert await waiting is True
+        assert looked_at == list(range(5_000))
 
     SimulatedLoop().run(main())

@@ -1,4 +1,4 @@
-"""Damaged records of one replica are mended with those of another, and nobody is sent them meanwhile."""
+"""Damaged records of one replica are repaired with those of another, and nobody is sent them meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -58,8 +58,8 @@ def damage(cluster: ReplicaCluster, broker: int, offset: int) -> None:
 
 
 @asynccontextmanager
-async def mending(cluster: ReplicaCluster, broker: int, *, is_scrubbing: bool = True) -> AsyncIterator[RecordRepair]:
-    """A broker that looks for damage, and mends what it finds."""
+async def repairing(cluster: ReplicaCluster, broker: int, *, is_scrubbing: bool = True) -> AsyncIterator[RecordRepair]:
+    """A broker that looks for damage, and repairs what it finds."""
     world = replace(cluster.world, disk=DiskWithoutThreads())
     scrubber = LogScrubber(world, cluster.logs[broker], ScrubberSettings(1 << 20 if is_scrubbing else 0, 5_000))
     repair = RecordRepair(
@@ -94,14 +94,14 @@ def test_damaged_records_of_leader_and_follower_are_repaired_from_another_in_syn
         damage(cluster, damaged, 1)
         damage(cluster, damaged, 5)
         with capture_logs() as lines:
-            async with mending(cluster, damaged) as repair:
+            async with repairing(cluster, damaged) as repair:
                 await asyncio.sleep(20)
         assert cluster.values(damaged) == VALUES
-        assert repair.mended_ranges == 2
+        assert repair.repaired_ranges == 2
         assert damaged_offsets(cluster, damaged) == []
-        mended = [line for line in lines if line["event"].startswith("damaged records of a log were replaced")]
+        repaired = [line for line in lines if line["event"].startswith("damaged records of a log were replaced")]
         source = 2 if damaged == 1 else 1
-        assert [(line["offsets"], line["source"]) for line in mended] == [("1 to 1", source), ("5 to 5", source)]
+        assert [(line["offsets"], line["source"]) for line in repaired] == [("1 to 1", source), ("5 to 5", source)]
         assert cluster.isr(1) == (1, 2, 3)
 
     run_on_disk(scenario)
@@ -122,9 +122,9 @@ def test_repair_of_a_log_ends_at_an_offset_to_which_the_log_is_truncated_meanwhi
             log.truncate_to(5)
             segment.damaged = ()
 
-        monkeypatch.setattr(record_repair, "mend_segment", truncate)
+        monkeypatch.setattr(record_repair, "repair_segment", truncate)
         with capture_logs() as lines:
-            async with mending(cluster, 2, is_scrubbing=False) as repair:
+            async with repairing(cluster, 2, is_scrubbing=False) as repair:
                 repair.on_damage(log_of(cluster, 2))
                 await asyncio.sleep(20)
 
@@ -139,7 +139,7 @@ def test_repair_uses_the_next_in_sync_replica_if_the_first_is_damaged_too(run_on
         await with_records(cluster)
         damage(cluster, 1, 5)
         damage(cluster, 2, 5)
-        async with mending(cluster, 1):
+        async with repairing(cluster, 1):
             await asyncio.sleep(20)
         assert cluster.values(1) == VALUES
         assert cluster.complaints == [(2, P0, 5)]
@@ -152,7 +152,7 @@ def test_damaged_records_without_an_intact_replica_are_repaired_once_an_intact_r
         await with_records(cluster)
         for broker in (1, 2, 3):
             damage(cluster, broker, 5)
-        async with mending(cluster, 1) as repair:
+        async with repairing(cluster, 1) as repair:
             with capture_logs() as lines:
                 await asyncio.sleep(20)
             assert damaged_offsets(cluster, 1) == [5]
@@ -167,7 +167,7 @@ def test_damaged_records_without_an_intact_replica_are_repaired_once_an_intact_r
             ) in reasons
             damage(cluster, 3, 5)  # the same byte again: it is intact
             await asyncio.sleep(700)
-            assert repair.mended_ranges == 1
+            assert repair.repaired_ranges == 1
         assert cluster.values(1) == VALUES
 
     run_on_disk(scenario)
@@ -180,7 +180,7 @@ def test_repair_does_not_read_records_from_a_replica_outside_the_isr(run_on_disk
         cluster.cut |= {(1, 2), (1, 3)}
         damage(cluster, 1, 5)
         with capture_logs() as lines:
-            async with mending(cluster, 1):
+            async with repairing(cluster, 1):
                 await asyncio.sleep(10)
         assert "no other replica is in the ISR" in [line.get("reason") for line in lines]
         assert not [m for source, _, m, version in cluster.sent if source == 1 and version == 11]
@@ -248,12 +248,12 @@ def test_a_consumers_fetch_of_damaged_records_triggers_their_repair(run_on_disk:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
         damage(cluster, 1, 6)
-        async with mending(cluster, 1, is_scrubbing=False) as repair:
+        async with repairing(cluster, 1, is_scrubbing=False) as repair:
             assert (await one(cluster, at(6))).error is ErrorCode.CORRUPT_MESSAGE
             await asyncio.sleep(5)
             data = await one(cluster, at(6))
             assert [h.base_offset for h in batches(bytes(data.records))] == [6, 7]  # type: ignore[arg-type]
-            assert repair.mended_ranges == 1
+            assert repair.repaired_ranges == 1
 
     run_on_disk(scenario)
 
@@ -264,7 +264,7 @@ def test_a_new_follower_of_a_damaged_leader_gets_all_records_after_the_repair(ru
         damage(cluster, 1, 6)
         log_of(cluster, 3).truncate_fully_and_start_at(0)
         await cluster.elect(1, isr=(1, 2))
-        async with mending(cluster, 1, is_scrubbing=False):
+        async with repairing(cluster, 1, is_scrubbing=False):
             await asyncio.sleep(30)
         assert cluster.values(3) == cluster.values(1) == VALUES
         assert cluster.isr(1) == (1, 2, 3)
