@@ -1,17 +1,21 @@
 """The offsets of one group: committed, on their way into the log, and of open transactions.
 
 Source: GroupMetadata.scala (3.9). What was appended later wins, in whatever order the appends are replicated.
+
+A broker may keep a million offsets, so the garbage collector does not track them: scanning them would hold the event
+loop for 0.4 s.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from klamm.model.ids import TopicPartition
 
 NO_LEADER_EPOCH = -1
 
 
-class Offset(NamedTuple):
+class Offset(msgspec.Struct, frozen=True, gc=False):
     """What a consumer committed for one partition."""
 
     offset: int
@@ -22,7 +26,7 @@ class Offset(NamedTuple):
     """Set only where the commit asked for a retention of its own (OffsetCommit 2 to 4)."""
 
 
-class CommittedOffset(NamedTuple):
+class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     """An offset, and where its record is in the log."""
 
     offset: Offset
@@ -158,12 +162,12 @@ class GroupOffsets:
 
         Returns the partitions that had a committed offset.
         """
-        asked = list(partitions)
-        for partition in asked:
+        requested = list(partitions)
+        for partition in requested:
             self._pending.pop(partition, None)
             for offsets in self.transactional.values():
                 offsets.pop(partition, None)
-        return self.expire(asked)
+        return self.expire(requested)
 
     def expire(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Remove the committed offsets of the partitions. Returns the partitions that had a committed offset."""

@@ -15,6 +15,7 @@ from klamm.coordinator.tasks import Tasks
 from klamm.model.errors import ErrorCode
 from klamm.runtime.clock import Clock
 from klamm.runtime.randomness import Randomness
+from klamm.runtime.time_slices import Slices
 from klamm.telemetry.meters import Timer
 
 
@@ -38,7 +39,9 @@ class CoordinatorContext:
         clock: Clock,
         randomness: Randomness,
         journal: DecisionJournal,
+        slices: Slices,
     ) -> None:
+        self.slices = slices
         self.settings = settings
         self.groups = groups
         self.topic = topic

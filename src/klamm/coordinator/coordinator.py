@@ -38,9 +38,9 @@ class GroupCoordinator:
     ) -> None:
         self._settings = settings
         self._slices = slices
-        topic = OffsetsTopic(offsets_log, settings, world.clock)
+        topic = OffsetsTopic(offsets_log, settings, world.clock, slices)
         journal = journal or DecisionJournal()
-        self._context = CoordinatorContext(settings, Groups(), topic, world.clock, world.randomness, journal)
+        self._context = CoordinatorContext(settings, Groups(), topic, world.clock, world.randomness, journal, slices)
         self._context.sessions.on_expired = self._on_session_expired
         self._context.sessions.on_pending_expired = self._on_pending_expired
         self._ownership = Ownership(self._context, offsets_log, slices)
@@ -59,6 +59,8 @@ class GroupCoordinator:
         self._context.is_active = False
         for group in self._context.groups:
             group.stop_timers()
+            for member in group.members.values():
+                member.stop_session_timer()
         if self._expiry is not None:
             self._expiry.cancel()
             await asyncio.gather(self._expiry, return_exceptions=True)
@@ -162,12 +164,14 @@ class GroupCoordinator:
 
     # ---- administration
 
-    def list_groups(self, states: Sequence[str], types: Sequence[str]) -> tuple[ErrorCode, list[admin.ListedGroup]]:
+    async def list_groups(
+        self, states: Sequence[str], types: Sequence[str]
+    ) -> tuple[ErrorCode, list[admin.ListedGroup]]:
         """Return the groups that this broker coordinates, filtered by state and type; an empty filter passes all.
 
         The error is COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded.
         """
-        return admin.list_groups(self._context, states, types)
+        return await admin.list_groups(self._context, states, types)
 
     def describe_group(self, group_id: str) -> admin.DescribedGroup:
         """Return state, protocol and members of the group, or its error."""

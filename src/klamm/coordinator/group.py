@@ -5,19 +5,19 @@ Nothing here awaits. `handlers/` change a group between two awaits; the rules ar
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 
 from klamm.coordinator.committed_offsets import GroupOffsets
 from klamm.coordinator.member import Member, answer, select_protocol
 from klamm.coordinator.requests import JoinedMember, JoinResult, Protocols, SyncResult
-from klamm.coordinator.states import COMPLETING_REBALANCE, EMPTY, GroupState, can_move
+from klamm.coordinator.states import COMPLETING_REBALANCE, EMPTY, STABLE, GroupState, can_move
 from klamm.model.errors import ErrorCode
 
 CONSUMER = "consumer"
 """The protocol type of consumers; other clients, such as Kafka Connect, have their own."""
 
-SubscribedTopics = Callable[[Iterable[bytes]], frozenset[str] | None]
-"""Members' metadata -> the topics that they subscribe to; None where it cannot be read."""
+ReadTopics = Callable[[bytes], Sequence[str] | None]
+"""A member's metadata -> the topics that it subscribes to; None where it cannot be read."""
 
 
 class Group:
@@ -40,7 +40,7 @@ class Group:
         self.subscribed_topics: frozenset[str] | None = None
         """None where they are not known."""
         self.new_member_added = False
-        """Since the initial delay of the first rebalance began, which then starts anew."""
+        """Since the initial delay of the first rebalance began, which then starts again."""
         self.in_initial_delay = False
         self.join_timer: asyncio.TimerHandle | None = None
         self.sync_timer: asyncio.TimerHandle | None = None
@@ -49,6 +49,8 @@ class Group:
         self.awaiting_join = 0
         """Members whose JoinGroup waits."""
         self.offsets = GroupOffsets()
+        self.storing = asyncio.Lock()
+        """Held while the record of the group is made, so that records reach the log in order."""
         self.journal_cause = ""
         """The journal's id of the last rebalance."""
         self._supported: Counter[str] = Counter()
@@ -77,6 +79,10 @@ class Group:
         """The longest rebalance timeout of the members; 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
+    def is_in_generation(self, generation: int) -> bool:
+        """Whether this is the generation, and no rebalance has begun since."""
+        return self.generation == generation and self.state in (COMPLETING_REBALANCE, STABLE)
+
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether a member with these protocols shares at least one with all other members."""
         if self.state is EMPTY:
@@ -88,15 +94,26 @@ class Group:
         """Whether a member subscribes to the topic; true also where the subscriptions are not known."""
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
-    def members_for_leader(self) -> tuple[JoinedMember, ...]:
-        """Return all members with their metadata, as the JoinGroup response to the leader has them."""
-        protocol = self.protocol_name
-        assert protocol is not None
-        return tuple(JoinedMember(m.member_id, m.instance_id, m.metadata(protocol)) for m in self.members.values())
+    def members_for_leader(self) -> Iterator[JoinedMember]:
+        """Yield all members with their metadata, as the JoinGroup response to the leader has them.
 
-    def join_result(self, member: Member) -> JoinResult:
-        """Return the JoinGroup response for this member; only the leader's has the list of members."""
-        members = self.members_for_leader() if member.member_id == self.leader_id else ()
+        It ends early where another rebalance begins meanwhile.
+        """
+        generation, protocol = self.generation, self.protocol_name
+        assert protocol is not None
+        for member in list(self.members.values()):
+            if not self.is_in_generation(generation):
+                return
+            yield JoinedMember(member.member_id, member.instance_id, member.metadata(protocol))
+
+    def join_result(self, member: Member, for_leader: Sequence[JoinedMember] | None = None) -> JoinResult:
+        """Return the JoinGroup response for this member; only the leader's has the list of members.
+
+        It is `for_leader` where the caller has made it already.
+        """
+        members: Sequence[JoinedMember] = ()
+        if member.member_id == self.leader_id:
+            members = tuple(self.members_for_leader()) if for_leader is None else for_leader
         return JoinResult(
             ErrorCode.NONE,
             member.member_id,
@@ -202,10 +219,14 @@ class Group:
 
     def next_protocol(self) -> str:
         """The protocol that a generation of the current members would use."""
-        return select_protocol([member.protocols for member in self.members.values()])
+        candidates = {name for name, count in self._supported.items() if count == len(self.members)}
+        return select_protocol((member.protocols for member in self.members.values()), candidates)
 
-    def start_generation(self, now_ms: int, subscribed_topics: SubscribedTopics) -> None:
-        """Begin the next generation with the members that joined; without members the group becomes empty."""
+    def start_generation(self, now_ms: int) -> None:
+        """Begin the next generation with the members that joined; without members the group becomes empty.
+
+        Its subscribed topics are not known before `read_subscriptions`.
+        """
         self.generation += 1
         if self.members:
             self.protocol_name = self.next_protocol()
@@ -213,21 +234,35 @@ class Group:
         else:
             self.protocol_name = None
             target = EMPTY
-        self.read_subscriptions(subscribed_topics)
+        self.subscribed_topics = None
         self.move(target, now_ms)
         self.pending_sync.clear()
 
-    def read_subscriptions(self, subscribed_topics: SubscribedTopics) -> None:
-        """Set the subscribed topics from the members' metadata; only a consumer group has them."""
-        if not self.is_consumer_group:
-            self.subscribed_topics = None
-        elif not self.members:
-            self.subscribed_topics = frozenset()
-        elif self.protocol_name is None:
-            self.subscribed_topics = None
-        else:
-            name = self.protocol_name
-            self.subscribed_topics = subscribed_topics(m.metadata(name) for m in self.members.values())
+    def read_subscriptions(self, read_topics: ReadTopics) -> Iterator[None]:
+        """Read the subscribed topics from the members' metadata, and pause after each; only a consumer group has them.
+
+        They are set at the end, unless another rebalance has begun by then.
+        """
+        generation, name = self.generation, self.protocol_name
+        topics: set[str] = set()
+        known: set[bytes] = set()  # the members of a group mostly have the same metadata
+        self.subscribed_topics = None
+        if not self.is_consumer_group or (self.members and name is None):
+            return
+        for member in list(self.members.values()):
+            if not self.is_in_generation(generation):
+                return
+            assert name is not None
+            metadata = member.metadata(name)
+            if metadata not in known:
+                known.add(metadata)
+                read = read_topics(metadata)
+                if read is None:
+                    return
+                topics.update(read)
+            yield
+        if not self.members or self.is_in_generation(generation):
+            self.subscribed_topics = frozenset(topics)
 
     # ---- timers
 
@@ -248,10 +283,8 @@ class Group:
             self.sync_timer = None
 
     def stop_timers(self) -> None:
-        """Cancel all timers of the group and of its members."""
+        """Cancel all timers of the group, but not those of its members' sessions."""
         self.stop_join_timer()
         self.stop_sync_timer()
-        for member in self.members.values():
-            member.stop_session_timer()
         for member_id in list(self.pending_members):
             self.forget_pending(member_id)

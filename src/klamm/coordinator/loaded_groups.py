@@ -4,7 +4,7 @@ Source: GroupMetadataManager.doLoadGroupsAndOffsets (3.9). Later records replace
 count once its marker says that it committed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import structlog
 
@@ -14,7 +14,7 @@ from klamm.coordinator.records import (
     GroupKey,
     KeyReader,
     OffsetKey,
-    read_group_value,
+    read_group_value_in_steps,
     read_offset_value,
 )
 from klamm.coordinator.versioned_records import UnknownRecord
@@ -58,7 +58,8 @@ class LoadedGroups:
         for number, record in enumerate(records(buffer, header), start=1):
             base_offset = record.offset if base_offset is None else base_offset
             try:
-                self._add_record(target, record, base_offset)
+                for _ in self._add_record(target, record, base_offset):
+                    yield PIECE
             except UnknownRecord as error:
                 self.skipped += 1
                 log.error(
@@ -89,8 +90,11 @@ class LoadedGroups:
                 if number % PIECE == 0:
                     yield PIECE
 
-    def _add_record(self, target: dict[str, Committed], record: Record, base_offset: int) -> None:
-        """Apply one record to the loaded groups, or to the offsets of its transaction. Raises UnknownRecord."""
+    def _add_record(self, target: dict[str, Committed], record: Record, base_offset: int) -> Iterable[None]:
+        """Apply one record to the loaded groups, or to the offsets of its transaction. Raises UnknownRecord.
+
+        The record of a group is applied by iterating over the result, which pauses between the pieces of a large one.
+        """
         if record.key is None:
             raise UnknownRecord(f"the record at offset {record.offset} of __consumer_offsets has no key")
         key = self._keys.read(record.key)
@@ -103,15 +107,20 @@ class LoadedGroups:
             else:
                 committed[key.partition] = CommittedOffset(read_offset_value(record.value), base_offset)
         elif isinstance(key, GroupKey):
-            if record.value is None:
-                self._groups.pop(key.group_id, None)
-            else:
-                self._groups[key.group_id] = read_group_value(key.group_id, record.value)
+            return self._add_group(key.group_id, record.value)
         else:
             log.warning(
                 "record of a newer group protocol (KIP-848) ignored while loading groups; the others are loaded",
                 offset=record.offset,
             )
+        return ()
+
+    def _add_group(self, group_id: str, value: bytes | None) -> Iterator[None]:
+        """Apply the record of a group, and pause between the pieces of a large one. Raises UnknownRecord."""
+        if value is None:
+            self._groups.pop(group_id, None)
+        else:
+            self._groups[group_id] = yield from read_group_value_in_steps(group_id, value)
 
     def take_groups(self, now_ms: int) -> Iterator[Group]:
         """Yield every loaded group with its offsets, which are then the group's alone.

@@ -5,7 +5,7 @@ Source: MemberMetadata.scala, GroupMetadata.selectProtocol (3.9).
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -62,7 +62,10 @@ class Member:
 
     def metadata(self, protocol: str) -> bytes:
         """The member's metadata for a protocol that it supports."""
-        return next(metadata for name, metadata in self.protocols if name == protocol)
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        raise KeyError(protocol)
 
     def answer_sync(self, result: SyncResult) -> bool:
         """Answer the member's waiting SyncGroup request; False where none waits."""
@@ -77,20 +80,24 @@ class Member:
 
 
 def answer(reply: "asyncio.Future[ResultT] | None", result: ResultT) -> bool:
-    """Set the result of a waiting request; False where nobody waits for it any more."""
+    """Set the result of a waiting request; False if the request no longer waits."""
     if reply is not None and not reply.done():
         reply.set_result(result)
     return reply is not None
 
 
-def select_protocol(members: Sequence[Protocols]) -> str:
-    """Choose the protocol with most votes: each member votes for its first one that all members support.
+def select_protocol(members: Iterable[Protocols], candidates: Container[str]) -> str:
+    """Choose the protocol with most votes: each member votes for its first candidate, which all members support.
 
     Of several with as many votes, the one whose first vote came from the earliest member. Raises ValueError where the
     members have no protocol in common; the checks at joining prevent that.
     """
-    candidates = set.intersection(*({name for name, _ in protocols} for protocols in members))
-    votes = Counter(next(name for name, _ in protocols if name in candidates) for protocols in members if candidates)
+    votes: Counter[str] = Counter()
+    for protocols in members:
+        for name, _ in protocols:
+            if name in candidates:
+                votes[name] += 1
+                break
     if not votes:
         raise ValueError("the members have no protocol in common")
     return max(votes, key=votes.__getitem__)

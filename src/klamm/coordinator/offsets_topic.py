@@ -1,22 +1,26 @@
 """Writing groups and offsets into `__consumer_offsets`. Source: GroupMetadataManager.scala (3.9)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
 from klamm.coordinator.committed_offsets import Offsets
 from klamm.coordinator.group import Group
-from klamm.coordinator.records import group_key, group_value, offset_key, offset_value
+from klamm.coordinator.records import group_key, group_value_in_steps, offset_key, offset_value
 from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.coordinator.settings import GroupSettings
 from klamm.coordinator.topic_partitions import Appended, CoordinatorLog
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import Clock
+from klamm.runtime.time_slices import PIECE, Slices
 from klamm.wire.records import Codec, NewRecord, build_batch
 
 log = structlog.get_logger("groups")
+
+Assignments = Mapping[str, bytes]
+"""By member id."""
 
 TOMBSTONES_IN_BATCH: Final = 1_000
 _NO_ACKS: Final = 0
@@ -51,21 +55,29 @@ OFFSET_ERRORS: Final = (
 
 
 class OffsetsTopic:
-    def __init__(self, offsets_log: CoordinatorLog, settings: GroupSettings, clock: Clock) -> None:
+    def __init__(self, offsets_log: CoordinatorLog, settings: GroupSettings, clock: Clock, slices: Slices) -> None:
+        self._slices = slices
         self._log = offsets_log
         self._settings = settings
         self._clock = clock
 
-    async def store_group(self, group: Group, partition: int, assignments: Mapping[str, bytes]) -> ErrorCode:
-        """Store the group as it is now, with these assignments; returns the error for its members."""
+    async def store_group(
+        self, group: Group, partition: int, assignments: Assignments | None, is_current: Callable[[], bool]
+    ) -> ErrorCode:
+        """Store the group as it is now, with these assignments or its members' own; returns the error for its members.
+
+        The record of a large group is made in time slices. Where `is_current` is false after one of them, nothing is
+        stored, and the result is REBALANCE_IN_PROGRESS: it would follow the record of a later generation.
+        """
         generation = group.generation
-        if self._is_too_large(partition, _group_bytes(group, assignments)):
-            error = ErrorCode.MESSAGE_TOO_LARGE
+        async with group.storing:
+            value = await self._group_value(group, partition, assignments, is_current)
+        if isinstance(value, ErrorCode):
+            error = value
         else:
-            value = group_value(group, assignments, self._settings.group_value_version)
             record = NewRecord(value, group_key(group.group_id), self._clock.now_ms())
             error = (await self._append(partition, [record], self._settings.offsets_commit_required_acks)).error
-        if error:
+        if error and error is not ErrorCode.REBALANCE_IN_PROGRESS:
             log.warning(
                 "cannot write a group to __consumer_offsets; its members get the error and join again",
                 group=group.group_id,
@@ -73,6 +85,27 @@ class OffsetsTopic:
                 reason=error.name,
             )
         return GROUP_ERRORS.get(error, error)
+
+    async def _group_value(
+        self, group: Group, partition: int, assignments: Assignments | None, is_current: Callable[[], bool]
+    ) -> bytes | ErrorCode:
+        """Return the value of the group's record, made in time slices, or the error if it cannot be stored."""
+        if not is_current():
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        if assignments is None:
+            assignments = {member.member_id: member.assignment for member in group.members.values()}
+        if self._is_too_large(partition, _group_bytes(group, assignments)):
+            return ErrorCode.MESSAGE_TOO_LARGE
+        steps = group_value_in_steps(group, assignments, self._settings.group_value_version)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                value: bytes = done.value
+                return value
+            await self._slices.checkpoint(PIECE)
+            if not is_current():
+                return ErrorCode.REBALANCE_IN_PROGRESS
 
     async def store_offsets(
         self, group_id: str, partition: int, offsets: Offsets, producer: ProducerIdAndEpoch | None = None
@@ -138,7 +171,7 @@ class OffsetsTopic:
         return await self._log.append(partition, batch, acks, self._settings.offsets_commit_timeout_ms)
 
 
-def _group_bytes(group: Group, assignments: Mapping[str, bytes]) -> int:
+def _group_bytes(group: Group, assignments: Assignments) -> int:
     """The bytes of all members' metadata and assignments, which are most of a group's record."""
     metadata = (
         0 if (name := group.protocol_name) is None else sum(len(m.metadata(name)) for m in group.members.values())

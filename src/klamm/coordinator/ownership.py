@@ -174,7 +174,10 @@ class PartitionOwnership(ABC):
                 )
 
     async def read_all(self, number: int, loading: Loading, add_batch: AddBatch) -> None:
-        """Pass each batch from log start to log end to `add_batch`; if reading fails, the rest is skipped."""
+        """Pass each batch of partition `number` of the coordinator's topic to `add_batch`; an error ends the reading.
+
+        What was read until then stays loaded, and the error is logged.
+        """
         try:
             await self._read_all(number, loading, add_batch)
         except KlammError as error:

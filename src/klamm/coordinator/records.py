@@ -4,15 +4,24 @@ Each key and each value begins with its version. Keys of other versions are anot
 """
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.group import Group
 from klamm.coordinator.member import Member
 from klamm.coordinator.states import EMPTY, STABLE
-from klamm.coordinator.versioned_records import UnknownRecord, decode_record, encode_record, version_of
-from klamm.model.ids import TopicPartition
+from klamm.coordinator.versioned_records import (
+    UnknownRecord,
+    decode_record,
+    decode_record_in_steps,
+    encode_record,
+    encode_record_in_steps,
+    result_of,
+    version_of,
+)
+from klamm.model.ids import TopicPartition, shared_partition
+from klamm.runtime.time_slices import PIECE
 from klamm.wire.messages import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -64,7 +73,7 @@ def read_key(key: bytes) -> OffsetKey | GroupKey | None:
     version = version_of(key, _KEY)
     if 0 <= version <= _OFFSET_KEY:
         offset = decode_record(OffsetCommitKey, key, version, _KEY)
-        return OffsetKey(offset.group, TopicPartition(offset.topic, offset.partition))
+        return OffsetKey(offset.group, shared_partition(offset.topic, offset.partition))
     if version == _GROUP_KEY:
         return GroupKey(decode_record(GroupMetadataKey, key, version, _KEY).group)
     return None
@@ -82,7 +91,8 @@ class KeyReader:
         known = self._offset_keys.get(key[: -_PARTITION.size])
         if known is not None:
             group_id, topic = known
-            return OffsetKey(group_id, TopicPartition(topic, *_PARTITION.unpack_from(key, len(key) - _PARTITION.size)))
+            (number,) = _PARTITION.unpack_from(key, len(key) - _PARTITION.size)
+            return OffsetKey(group_id, shared_partition(topic, number))
         decoded = read_key(key)
         if isinstance(decoded, OffsetKey) and offset_key(*decoded) == key:
             if len(self._offset_keys) == _MAX_KNOWN_KEYS:
@@ -118,6 +128,14 @@ def read_offset_value(value: bytes) -> Offset:
 
 def group_value(group: Group, assignments: Mapping[str, bytes], version: int) -> bytes:
     """Encode the group's record in this version, with an assignment for each member."""
+    return result_of(group_value_in_steps(group, assignments, version))
+
+
+def group_value_in_steps(group: Group, assignments: Mapping[str, bytes], version: int) -> Generator[None, None, bytes]:
+    """Encode as `group_value` does, and pause after each piece of a large group.
+
+    The caller gives up where the group has changed during a pause.
+    """
     since = group.state_since_ms
     value = GroupMetadataValue(
         group.protocol_type or "",
@@ -125,9 +143,15 @@ def group_value(group: Group, assignments: Mapping[str, bytes], version: int) ->
         group.protocol_name,
         group.leader_id,
         _NO_TIMESTAMP if since is None else since,
-        [_member_value(group, member, assignments[member.member_id]) for member in group.members.values()],
+        [],
     )
-    return encode_record(value, version)
+    members = list(group.members.values())
+    for start in range(0, len(members), PIECE):
+        if start:
+            yield
+        piece = members[start : start + PIECE]
+        value.members.extend(_member_value(group, member, assignments[member.member_id]) for member in piece)
+    return (yield from encode_record_in_steps(value, version))
 
 
 def _member_value(group: Group, member: Member, assignment: bytes) -> MemberMetadata:
@@ -148,20 +172,29 @@ def _member_value(group: Group, member: Member, assignment: bytes) -> MemberMeta
 
 def read_group_value(group_id: str, value: bytes) -> Group:
     """Decode a group's record: the group is stable, or empty where it has no members. Raises UnknownRecord."""
+    return result_of(read_group_value_in_steps(group_id, value))
+
+
+def read_group_value_in_steps(group_id: str, value: bytes) -> Generator[None, None, Group]:
+    """Decode as `read_group_value` does, and pause after each piece of a large group. Raises UnknownRecord."""
     version = version_of(value, _GROUP)
-    read = decode_record(GroupMetadataValue, value, version, _GROUP)
+    read = yield from decode_record_in_steps(GroupMetadataValue, value, version, _GROUP)
     since = None if read.current_state_timestamp == _NO_TIMESTAMP else read.current_state_timestamp
     group = Group(group_id, since)
     group.generation = read.generation
     group.protocol_type = read.protocol_type or None
     group.protocol_name = read.protocol
-    for stored in read.members:
+    for number, stored in enumerate(read.members, start=1):
         group.add(_read_member(read, stored, version))
+        if number % PIECE == 0:
+            yield
     group.leader_id = read.leader
     if group.members:
         group.state = STABLE
     assert group.state in (EMPTY, STABLE)
-    group.read_subscriptions(subscribed_topics)
+    for number, _ in enumerate(group.read_subscriptions(subscribed_topics), start=1):
+        if number % PIECE == 0:
+            yield
     return group
 
 
@@ -181,20 +214,14 @@ def _read_member(group: GroupMetadataValue, stored: MemberMetadata, version: int
     )
 
 
-def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members' subscriptions; None where one of them cannot be decoded.
-
-    Some clients put other metadata there.
-    """
-    topics: set[str] = set()
-    for subscription in subscriptions:
-        try:
-            if version_of(subscription, _SUBSCRIPTION) < 0:
-                return None
-            topics.update(decode_record(ConsumerProtocolSubscription, subscription, 0, _SUBSCRIPTION).topics)
-        except UnknownRecord:
+def subscribed_topics(subscription: bytes) -> Sequence[str] | None:
+    """The topics of a member's subscription; None where it cannot be decoded: some clients put other metadata there."""
+    try:
+        if version_of(subscription, _SUBSCRIPTION) < 0:
             return None
-    return frozenset(topics)
+        return decode_record(ConsumerProtocolSubscription, subscription, 0, _SUBSCRIPTION).topics
+    except UnknownRecord:
+        return None
 
 
 def read_assignment(assignment: bytes) -> dict[str, Sequence[int]]:

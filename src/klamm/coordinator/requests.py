@@ -1,6 +1,6 @@
 """What members ask for, and what they are answered, whatever the version of the request."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from klamm.model.errors import ErrorCode
@@ -50,7 +50,7 @@ class JoinResult(NamedTuple):
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader: str = ""
-    members: tuple[JoinedMember, ...] = ()
+    members: Sequence[JoinedMember] = ()
     """Empty for all but the leader."""
     skip_assignment: bool = False
 

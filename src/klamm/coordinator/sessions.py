@@ -18,7 +18,7 @@ _RESOLUTION_S: Final = 0.001
 
 
 def _ignore(group: Group, member_id: str) -> None:
-    """Do nothing: the default where nobody is notified of expired members."""
+    """Do nothing: the default without a listener for expired members."""
 
 
 class Sessions:

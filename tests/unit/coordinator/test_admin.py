@@ -5,10 +5,13 @@ import asyncio
 import pytest
 from tests.support.waiting import settle
 from tests.unit.coordinator.groups_room import GROUP, P0, Room, play
+from tests.unit.coordinator.test_large_groups import ObservedSlices
 
+from klamm.coordinator.group import Group
 from klamm.coordinator.handlers.admin import DescribedGroup, DescribedMember, ListedGroup
-from klamm.coordinator.states import GroupState
+from klamm.coordinator.states import DEAD, GroupState
 from klamm.model.errors import ErrorCode
+from klamm.runtime.time_slices import PIECE
 
 STABLE = ListedGroup(GROUP, "consumer", "Stable")
 SIMPLE = ListedGroup("simple", "", "Empty")
@@ -33,7 +36,7 @@ def test_list_groups_filters_groups_by_state_and_type(
     async def body(room: Room) -> None:
         await room.stable()
         await room.commit({P0: 5}, group_id="simple")
-        assert room.groups.list_groups(states, types) == (ErrorCode.NONE, listed)
+        assert (await room.groups.list_groups(states, types)) == (ErrorCode.NONE, listed)
 
     play(body)
 
@@ -42,7 +45,7 @@ def test_list_groups_returns_rebalancing_groups_and_the_metrics_count_them() -> 
     async def body(room: Room) -> None:
         room.join()
         await settle()
-        assert room.groups.list_groups([], [])[1] == [ListedGroup(GROUP, "consumer", "PreparingRebalance")]
+        assert (await room.groups.list_groups([], []))[1] == [ListedGroup(GROUP, "consumer", "PreparingRebalance")]
         counted = room.groups.count_groups()
         assert {state for state, count in counted.items() if count} == {GroupState.PREPARING_REBALANCE}
 
@@ -97,7 +100,7 @@ def test_delete_groups_deletes_only_groups_without_members() -> None:
         await asyncio.sleep(11)
         assert await room.groups.delete_groups([GROUP]) == {GROUP: ErrorCode.NONE}
         assert list(room.log.stored())[-1] == "group removed"
-        assert room.groups.list_groups([], [])[1] == []
+        assert (await room.groups.list_groups([], []))[1] == []
 
     play(body)
 
@@ -114,7 +117,28 @@ def test_delete_groups_refuses_groups_of_another_coordinator() -> None:
 def test_a_closed_group_coordinator_answers_coordinator_not_available() -> None:
     async def body(room: Room) -> None:
         await room.groups.close()
-        assert room.groups.list_groups([], [])[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await room.groups.list_groups([], []))[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert (await room.join_now()).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    play(body)
+
+
+def test_groups_are_listed_in_time_slices_without_those_that_are_removed_meanwhile() -> None:
+    async def body(room: Room) -> None:
+        groups = room.groups._context.groups
+        made = [groups.add(Group(f"g{number}", 0)) for number in range(3 * PIECE)]
+        checkpoints = 0
+
+        def remove_the_last() -> None:
+            nonlocal checkpoints
+            checkpoints += 1
+            if checkpoints == 1:
+                made[-1].move(DEAD, 0)
+                groups.remove(made[-1])
+
+        room.groups._context.slices = ObservedSlices(remove_the_last)
+        error, listed = await room.groups.list_groups([], [])
+        assert (error, [group.group_id for group in listed]) == (ErrorCode.NONE, [g.group_id for g in made[:-1]])
+        assert checkpoints >= 2
 
     play(body)

@@ -158,9 +158,9 @@ def test_list_groups_answers_an_error_while_groups_load_or_the_broker_stops() ->
         await room.commit({P0: 5})
         other = room.restart()
         other.groups._ownership.elected(0, 1)
-        assert other.groups.list_groups([], [])[0] is LOADING
+        assert (await other.groups.list_groups([], []))[0] is LOADING
         await other.groups.close()
-        assert other.groups.list_groups([], [])[0] is STOPPING
+        assert (await other.groups.list_groups([], []))[0] is STOPPING
 
     groups_room.play(body)
 

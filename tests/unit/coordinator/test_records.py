@@ -1,6 +1,7 @@
 """The records of `__consumer_offsets`, byte for byte as Apache Kafka 3.9 writes them."""
 
 import pytest
+from msgspec.structs import replace
 
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.group import Group
@@ -74,14 +75,14 @@ VALUES = {
 def test_the_offset_commit_value_of_each_version_is_encoded_as_in_kafka(version: int) -> None:
     assert offset_value(OFFSET, version) == bytes.fromhex(VALUES[version])
     read = read_offset_value(bytes.fromhex(VALUES[version]))
-    assert read == (OFFSET if version >= 3 else OFFSET._replace(leader_epoch=-1))
+    assert read == (OFFSET if version >= 3 else replace(OFFSET, leader_epoch=-1))
 
 
 def test_an_offset_with_its_own_expiry_is_stored_in_the_version_with_an_expiry_field() -> None:
-    expiring = OFFSET._replace(expire_timestamp=2_000)
+    expiring = replace(OFFSET, expire_timestamp=2_000)
     value = offset_value(expiring, 3)
     assert value == bytes.fromhex("0001 000000000000002a 0001 6d 00000000000003e8 00000000000007d0")
-    assert read_offset_value(value) == expiring._replace(leader_epoch=-1)
+    assert read_offset_value(value) == replace(expiring, leader_epoch=-1)
 
 
 @pytest.mark.parametrize("value", ["", "0005 00", "0003 0000"])
@@ -144,14 +145,24 @@ def subscription(version: int, *topics: str) -> bytes:
     return version.to_bytes(2) + made.encode(version)
 
 
+def topics_of_group(subscriptions: list[bytes]) -> frozenset[str] | None:
+    """The topics of a group of consumers with these subscriptions."""
+    read = Group("g", 0, STABLE)
+    for number, content in enumerate(subscriptions):
+        read.add(Member(f"m{number}", None, "c", "h", 1, 1, "consumer", (("range", content),)))
+    read.protocol_name = "range"
+    list(read.read_subscriptions(subscribed_topics))
+    return read.subscribed_topics
+
+
 def test_a_groups_subscribed_topics_are_those_of_all_members_in_any_subscription_version() -> None:
-    read = subscribed_topics(subscription(version, "all", f"v{version}") for version in range(4))
-    assert read == frozenset({"all", "v0", "v1", "v2", "v3"})
+    subscriptions = [subscription(version, "all", f"v{version}") for version in range(4)]
+    assert topics_of_group(subscriptions) == frozenset({"all", "v0", "v1", "v2", "v3"})
 
 
 @pytest.mark.parametrize("unreadable", [b"", b"\x00", b"\x00\x00", b"\x00\x00\x00\x00\x00\x09", b"\xff\xff\x00\x00"])
 def test_a_member_subscription_of_unknown_format_makes_the_groups_topics_unknown(unreadable: bytes) -> None:
-    assert subscribed_topics([subscription(0, "t"), unreadable]) is None
+    assert topics_of_group([subscription(0, "t"), unreadable]) is None
 
 
 def test_consumer_offsets_values_have_by_default_the_newest_version_without_tagged_fields() -> None:

@@ -257,7 +257,7 @@ def test_group_requests_while_loading_make_members_retry_or_rejoin() -> None:
         assert (await other.join_now(member.member_id)).error is loading
         assert other.groups.describe_group(GROUP).error is loading
         assert other.groups.fetch_offsets(GROUP, None, require_stable=False)[0] is loading
-        assert other.groups.list_groups([], [])[0] is loading
+        assert (await other.groups.list_groups([], []))[0] is loading
         await other.groups.close()
 
     play(body)

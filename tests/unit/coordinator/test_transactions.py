@@ -12,6 +12,7 @@ from klamm.coordinator.transactions.ports import NoLeader
 from klamm.coordinator.transactions.states import COMPLETE_COMMIT, PREPARE_COMMIT
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 
 COMPLETE = {True: "Commit", False: "Abort"}
 
@@ -161,11 +162,33 @@ def test_a_transaction_marker_without_a_response_is_sent_again() -> None:
 def test_transaction_markers_wait_for_a_leader_and_are_skipped_for_deleted_partitions() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0, P1, P2)
-        room.leaders.leaders |= {P1: NoLeader.UNAVAILABLE, P2: NoLeader.DELETED}
+        room.leaders.leaders |= {P1: NoLeader.UNAVAILABLE, P2: NoLeader.UNKNOWN}
+        room.leaders.gone = frozenset((P2,))
         await room.end(producer)
         await asyncio.sleep(5)
         assert (room.transaction.state, room.transaction.partitions) == (PREPARE_COMMIT, frozenset((P1,)))
         assert room.coordinator.counts.unavailable_leaders == 1
+        del room.leaders.leaders[P1]
+        await asyncio.sleep(1)
+        assert room.transaction.state is COMPLETE_COMMIT
+        assert [sorted(m.partitions) for m in room.leaders.markers] == [[P0], [P1]]
+
+    play(body)
+
+
+@pytest.mark.parametrize("gone", [frozenset(), None], ids=["not deleted", "nobody can find out"])
+def test_partitions_that_the_metadata_lacks_get_their_transaction_markers_later(
+    gone: frozenset[TopicPartition] | None,
+) -> None:
+    """A broker that has just registered knows no partition: its transactions would be torn."""
+
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0, P1)
+        room.leaders.leaders[P1] = NoLeader.UNKNOWN
+        room.leaders.gone = gone
+        await room.end(producer)
+        await asyncio.sleep(5)
+        assert (room.transaction.state, room.transaction.partitions) == (PREPARE_COMMIT, frozenset((P1,)))
         del room.leaders.leaders[P1]
         await asyncio.sleep(1)
         assert room.transaction.state is COMPLETE_COMMIT

@@ -25,6 +25,7 @@ from klamm.sim.loop import SimulatedLoop
 from klamm.sim.world import SimulatedClock
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_reader import Entry, parse_lines
+from klamm.zk.errors import SessionExpired
 
 ID = "copy"
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
@@ -42,6 +43,14 @@ class Leaders:
         self.lost = 0
         """So many requests get no answer."""
         self.held: asyncio.Event | None = None
+        self.gone: frozenset[TopicPartition] | None = frozenset()
+        """The deleted partitions; None: nobody can find out."""
+
+    async def deleted(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        await asyncio.sleep(0)
+        if self.gone is None:
+            raise SessionExpired("", "there is no session")
+        return partitions & self.gone
 
     def leader_of(self, partition: TopicPartition) -> Address | NoLeader:
         return self.leaders.get(partition, BROKER)

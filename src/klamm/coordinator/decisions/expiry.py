@@ -31,7 +31,8 @@ def _expired(group: Group, now_ms: int, retention_ms: int, starts_at: Callable[[
     It is counted from `starts_at`, unless the commit itself named the time of expiry.
     """
     expired = []
-    for partition, (offset, _) in group.offsets.committed.items():
+    for partition, committed in group.offsets.committed.items():
+        offset = committed.offset
         end = offset.expire_timestamp
         if end is None:
             end = starts_at(offset) + retention_ms

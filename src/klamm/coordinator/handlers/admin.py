@@ -1,6 +1,6 @@
 """Listing, describing and deleting groups. Source: GroupCoordinator.scala (3.9)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from klamm.coordinator.context import CoordinatorContext
@@ -36,21 +36,27 @@ class DescribedGroup(NamedTuple):
     members: tuple[DescribedMember, ...] = ()
 
 
-def list_groups(
-    context: CoordinatorContext, states: Collection[str], types: Collection[str]
+async def list_groups(
+    context: CoordinatorContext, states: Iterable[str], types: Iterable[str]
 ) -> tuple[ErrorCode, list[ListedGroup]]:
-    """List the loaded groups of these states and types, ignoring case; an empty filter passes all."""
+    """List the loaded groups of these states and types, ignoring case, in time slices; an empty filter passes all.
+
+    A group that is removed or unloaded meanwhile is left out.
+    """
     if not context.is_active:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
     error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if context.groups.is_loading else ErrorCode.NONE
-    if types and CLASSIC not in {name.lower() for name in types}:
+    slices = context.slices
+    passed_types = await slices.dict_of((name.lower(), None) for name in types)
+    if passed_types and CLASSIC not in passed_types:
         return error, []
-    wanted = {state.lower() for state in states}
-    return error, [
+    passed = await slices.dict_of((state.lower(), None) for state in states)
+    groups = list(context.groups)  # some may be removed between two slices
+    return error, await slices.list_of(
         ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
-        for group in context.groups
-        if not wanted or group.state.lower() in wanted
-    ]
+        for group in groups
+        if group.state is not DEAD and (not passed or group.state.lower() in passed)
+    )
 
 
 def describe_group(context: CoordinatorContext, group_id: str) -> DescribedGroup:
@@ -71,20 +77,20 @@ def describe_group(context: CoordinatorContext, group_id: str) -> DescribedGroup
 
 def _described_members(group: Group) -> list[DescribedMember]:
     """The members of the group; metadata and assignments are included only if the group is stable."""
-    members = [DescribedMember(m.member_id, m.instance_id, m.client_id, m.client_host) for m in group.members.values()]
     protocol = group.protocol_name
+    members = group.members.values()
     if group.state is not STABLE or protocol is None:
-        return members
+        return [DescribedMember(m.member_id, m.instance_id, m.client_id, m.client_host) for m in members]
     return [
-        shown._replace(metadata=member.metadata(protocol), assignment=member.assignment)
-        for shown, member in zip(members, group.members.values(), strict=True)
+        DescribedMember(m.member_id, m.instance_id, m.client_id, m.client_host, m.metadata(protocol), m.assignment)
+        for m in members
     ]
 
 
 async def delete_groups(context: CoordinatorContext, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
     """Delete the groups that have no members, with their offsets; returns the error of each."""
     errors: dict[str, ErrorCode] = {}
-    for group_id in dict.fromkeys(group_ids):
+    async for group_id in context.slices.each(dict.fromkeys(group_ids)):
         errors[group_id] = await _delete(context, group_id)
     return errors
 

@@ -144,8 +144,8 @@ def fetch_offsets(
     group = context.groups.get(group_id)
     if group is None or group.state is DEAD:
         return ErrorCode.NONE, dict.fromkeys(partitions or (), FetchedOffset())
-    asked: Iterable[TopicPartition] = group.offsets.committed if partitions is None else partitions
-    return ErrorCode.NONE, {partition: _fetched(group, partition, require_stable) for partition in asked}
+    requested: Iterable[TopicPartition] = group.offsets.committed if partitions is None else partitions
+    return ErrorCode.NONE, {partition: _fetched(group, partition, require_stable) for partition in requested}
 
 
 def _fetched(group: Group, partition: TopicPartition, require_stable: bool) -> FetchedOffset:

@@ -3,6 +3,8 @@
 Source: GroupMetadataManager.loadGroupsAndOffsets, removeGroupsAndOffsets (3.9).
 """
 
+from collections.abc import Iterator
+
 from klamm.coordinator.context import CoordinatorContext
 from klamm.coordinator.decision_journal import RebalanceCause
 from klamm.coordinator.group import Group
@@ -40,12 +42,15 @@ class Ownership(PartitionOwnership):
             await self._slices.checkpoint()
             if partition.loading is not loading:
                 break
-            self._add(group)
+            await self._add(group, partition, loading)
             count += 1
         return count
 
-    def _add(self, group: Group) -> None:
-        """Add a loaded group and start a full session for each of its members."""
+    async def _add(self, group: Group, partition: OffsetsPartition, loading: Loading) -> None:
+        """Add a loaded group and start a full session for each of its members, in time slices.
+
+        Sessions of a group that is unloaded meanwhile are not started.
+        """
         context = self._context
         if context.groups.add(group) is not group:
             return
@@ -53,8 +58,11 @@ class Ownership(PartitionOwnership):
         if len(group.members) > context.settings.group_max_size:
             reason = f"loaded with {len(group.members)} members, more than group.max.size"
             rebalance.prepare(context, group, RebalanceCause("group too large", reason))
-        for member in group.members.values():
-            context.sessions.restart(group, member)
+        async for members in self._slices.over(list(group.members.values())):
+            if partition.loading is not loading:
+                return
+            for member in members:
+                context.sessions.restart(group, member)
 
     def unload(self, number: int) -> int:
         """Remove the groups of partition `number` of `__consumer_offsets` from memory; return their number."""
@@ -62,25 +70,33 @@ class Ownership(PartitionOwnership):
         groups, partition.groups = partition.groups, {}
         count = len(groups)
         for group in groups.values():
-            self._unload(group)
+            self._context.groups.close_for_producers(group)
+            group.move(DEAD, self._context.clock.now_ms())
+            group.stop_timers()
         self._context.spawn(self._free(groups))
         return count
 
     async def _free(self, groups: dict[str, Group]) -> None:
-        """Free the memory of groups that are no longer served, some in each time slice."""
+        """Free the memory of groups that are no longer served, some in each time slice.
+
+        JoinGroup and SyncGroup requests that wait in them get NOT_COORDINATOR.
+        """
+        for group in groups.values():
+            await self._slices.checkpoint()
+            await self._slices.run(_end_members(group))
         while groups:
             await self._slices.checkpoint()
-            await self._slices.clear_dict(groups.popitem()[1].offsets.committed)
-
-    def _unload(self, group: Group) -> None:
-        """Remove a group from memory; waiting JoinGroup and SyncGroup requests get NOT_COORDINATOR."""
-        self._context.groups.close_for_producers(group)
-        group.move(DEAD, self._context.clock.now_ms())
-        for member in group.members.values():
-            group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
-            member.answer_sync(SyncResult(ErrorCode.NOT_COORDINATOR))
-        group.stop_timers()
+            await self._slices.clear(groups.popitem()[1].offsets.committed)
 
     def observe_load(self, duration_ms: float) -> None:
         """Record, for the metrics, a loaded partition and how long it took."""
         self._context.counts.partition_loads.observe(duration_ms)
+
+
+def _end_members(group: Group) -> Iterator[None]:
+    """End each member's session in a dead group, and answer its requests with NOT_COORDINATOR; pause after each."""
+    for member in list(group.members.values()):
+        member.stop_session_timer()
+        group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
+        member.answer_sync(SyncResult(ErrorCode.NOT_COORDINATOR))
+        yield

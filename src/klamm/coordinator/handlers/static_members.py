@@ -1,6 +1,6 @@
 """A static member that comes back without its member id (KIP-345).
 
-Source: GroupCoordinator.updateStaticMemberAndRebalance (3.9). A stable group whose protocol stays goes on as it is,
+Source: GroupCoordinator.updateStaticMemberAndRebalance (3.9). A stable group whose protocol stays continues as it is,
 so a consumer that restarts within its session timeout causes no rebalance.
 """
 
@@ -71,10 +71,14 @@ async def _store_and_answer(
 ) -> None:
     """Store the new id, and answer with the current generation."""
     generation, new_member_id = group.generation, member.member_id
-    assignments = {m.member_id: m.assignment for m in group.members.values()}
-    error = await context.topic.store_group(group, context.groups.partition_of(group.group_id), assignments)
-    is_current = group.state is STABLE and group.generation == generation
-    if not is_current or group.members.get(new_member_id) is not member:
+
+    def is_current() -> bool:
+        """Whether the group is in the same generation, with the member under its new id."""
+        is_same = group.state is STABLE and group.generation == generation
+        return is_same and group.members.get(new_member_id) is member
+
+    error = await context.topic.store_group(group, context.groups.partition_of(group.group_id), None, is_current)
+    if not is_current():
         return  # a rebalance answers it, or whoever replaced it has
     if error:
         _undo(context, group, member, before, error)

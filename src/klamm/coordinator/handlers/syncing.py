@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import structlog
 
 from klamm.coordinator.context import CoordinatorContext
-from klamm.coordinator.decision_journal import RebalanceCause
+from klamm.coordinator.decision_journal import MAX_LISTED, RebalanceCause
 from klamm.coordinator.decisions.members import check_heartbeat, check_sync
 from klamm.coordinator.group import Group
 from klamm.coordinator.handlers import rebalance
@@ -48,11 +48,18 @@ async def _store_assignment(context: CoordinatorContext, group: Group, sent: Map
         log.warning(
             "the group leader sent no assignment for some members: they get an empty one",
             group=group.group_id,
-            members=missing,
+            members=missing[:MAX_LISTED],
+            count=len(missing),
         )
     context.counts.completed_rebalances += 1
-    error = await context.topic.store_group(group, context.groups.partition_of(group.group_id), assignments)
-    if group.state is not COMPLETING_REBALANCE or group.generation != generation:
+
+    def is_current() -> bool:
+        """Whether the members of this generation still wait for the assignment."""
+        return group.state is COMPLETING_REBALANCE and group.generation == generation
+
+    partition = context.groups.partition_of(group.group_id)
+    error = await context.topic.store_group(group, partition, assignments, is_current)
+    if not is_current():
         return
     if error:
         rebalance.reset_assignment(context, group, error)

@@ -18,7 +18,7 @@ from klamm.coordinator.transactions.state_log import store
 from klamm.coordinator.transactions.states import PREPARE_COMMIT
 from klamm.coordinator.transactions.transaction import Transaction, Transition
 from klamm.model.cluster import Address
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 
 RETRY_BACKOFF_S: Final = 0.1
@@ -105,14 +105,10 @@ class _Delivery:
 
     async def _attempt(self, leader: Address | NoLeader, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Send one marker; returns the partitions that need another attempt, after a pause. Raises Fenced."""
-        if leader is NoLeader.DELETED:
-            log.info(
-                "transaction markers are skipped: the partitions are deleted",
-                transactional_id=self._transaction.transactional_id,
-                partitions=",".join(map(str, partitions)),
-            )
-            self._remove(partitions)
-            return []
+        if leader is NoLeader.UNKNOWN:
+            partitions = await self._without_deleted(partitions)
+            if not partitions:
+                return []
         left = await self._wait_for_leader(partitions) if isinstance(leader, NoLeader) else None
         if left is None:
             assert not isinstance(leader, NoLeader)
@@ -120,6 +116,31 @@ class _Delivery:
         if left:
             await asyncio.sleep(RETRY_BACKOFF_S)
         return left
+
+    async def _without_deleted(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Remove the partitions that are deleted from the transaction; returns the others.
+
+        Unlike Apache Kafka, a partition that the metadata lacks is not taken for deleted: after a registration the
+        first UpdateMetadata of a new controller names no partition, and the marker would be missing for ever.
+        """
+        try:
+            deleted = await self._context.markers.deleted(frozenset(partitions))
+        except KlammError as error:
+            log.info(
+                "cannot find out whether partitions are deleted; their transaction markers wait",
+                transactional_id=self._transaction.transactional_id,
+                partitions=",".join(map(str, partitions)),
+                reason=str(error),
+            )
+            return partitions
+        if deleted:
+            log.info(
+                "transaction markers are skipped: the partitions are deleted",
+                transactional_id=self._transaction.transactional_id,
+                partitions=",".join(map(str, sorted(deleted))),
+            )
+            self._remove(deleted)
+        return [p for p in partitions if p not in deleted]
 
     async def _wait_for_leader(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Wait for the retry backoff, and return the same partitions to be tried again."""

@@ -13,7 +13,8 @@ from klamm.model.ids import TopicPartition
 class NoLeader(Enum):
     """Why a partition's marker can be sent to nobody now."""
 
-    DELETED = auto()
+    UNKNOWN = auto()
+    """The metadata has no such partition: it is deleted, or this broker was not told of it yet."""
     UNAVAILABLE = auto()
 
 
@@ -30,6 +31,10 @@ class Marker(NamedTuple):
 class MarkerChannel(Protocol):
     def leader_of(self, partition: TopicPartition) -> Address | NoLeader:
         """Return the address of the partition's leader, or why there is none."""
+
+    async def deleted(self, partitions: Partitions) -> Partitions:
+        """Those of the partitions that are deleted for certain. Raises KlammError where that cannot be found out."""
+        ...
 
     async def write_marker(self, leader: Address, marker: Marker) -> Mapping[TopicPartition, ErrorCode]:
         """Send the marker and return the error of each partition. Raises ConnectionLost, UnsupportedVersion."""
