@@ -5,11 +5,12 @@ The broker of this node has a channel, too. Source: ControllerChannelManager.sca
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm.client.ports import BrokerConnection, Connect
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.control_requests import (
     ControlItem,
     RequestBuilder,
@@ -25,6 +26,7 @@ from klamm.controller.events import (
 )
 from klamm.controller.pending import PendingRequests
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.topic import Partition
 from klamm.model.brokers import Broker, Endpoint
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -118,6 +120,13 @@ class Channels:
         channel = self._channels.get(broker)
         return set() if channel is None else {p.key for p in partitions_deleted_by(channel.waiting_stops)}
 
+    async def wait_until_answered(self, timeout_s: float) -> None:
+        """Wait until no broker has an unanswered request, at most `timeout_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                for channel in list(self._channels.values()):
+                    await channel.is_idle.wait()
+
     async def close(self) -> None:
         """Close every channel, and wait until their connections are closed."""
         for broker in list(self._channels):
@@ -154,6 +163,9 @@ class Channel:
         self._item: ControlItem | None = None
         """The request that is being sent, None between two requests."""
         self._arrived = asyncio.Event()
+        self.is_idle = asyncio.Event()
+        """Set while no request waits for its answer, and once the channel is closed."""
+        self.is_idle.set()
         self._connection: BrokerConnection | None = None
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller-to-broker-{broker.id}")
 
@@ -173,6 +185,7 @@ class Channel:
             self._oldest_put = asyncio.get_running_loop().time()
         self._pending.put(item)
         self._arrived.set()
+        self.is_idle.clear()
 
     def fail_queued_deletions(self) -> None:
         """Report the replica deletions of all requests without an answer as failed, because the broker is gone."""
@@ -191,6 +204,7 @@ class Channel:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._disconnect()
+        self.is_idle.set()
         while len(self._pending):
             await self._builder.free_states(self._pending.take())
 
@@ -198,6 +212,7 @@ class Channel:
         """Send queued requests one after the other, each after the response to the one before."""
         while True:
             while not len(self._pending):
+                self.is_idle.set()
                 self._arrived.clear()
                 await self._arrived.wait()
             item = self._pending.take()

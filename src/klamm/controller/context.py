@@ -1,8 +1,8 @@
 """The memory of the active controller: topics, partitions, replicas, brokers, and indexes over them.
 
 The indexes make the cost of an event depend on what changed, not on how many partitions exist. Only handlers write
-here, after ZooKeeper accepted the change. A new term begins with an empty context. Partitions are compared by identity;
-dicts serve as ordered sets, so that two runs iterate in the same order. Source: ControllerContext.scala (3.9).
+here, after ZooKeeper accepted the change. Partitions are compared by identity. Dicts serve as ordered sets, so that two
+runs iterate in the same order. Source: ControllerContext.scala (3.9).
 """
 
 import uuid
@@ -10,75 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from klamm.controller.encoded_bodies import SharedState
 from klamm.controller.states import PartitionState, ReplicaState, can_all_move, can_move, can_move_replica
+from klamm.controller.topic import Partition, Topic
 from klamm.model.assignment import ReplicaAssignment, assignment_of
 from klamm.model.brokers import Broker
-from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition, shared_ids
-from klamm.model.leader_and_isr import NO_EPOCH, LeaderAndIsr
+from klamm.model.ids import NO_BROKER, BrokerId, shared_ids
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.store import Unreadable
-
-
-@dataclass(slots=True, eq=False)
-class Partition:
-    """One partition as the controller knows it; `leadership` is None until a state znode was read or written."""
-
-    topic: str
-    partition: int
-    assignment: ReplicaAssignment
-    leadership: LeaderAndIsr | None = None
-    state: PartitionState = PartitionState.NON_EXISTENT
-    completing: ReplicaAssignment | None = None
-    """The target assignment while a reassignment completes: brokers are told of it, ZooKeeper does not hold it yet."""
-    shared_state: SharedState | None = None
-    """The partition state that a batch of LeaderAndIsr requests shares between brokers; None outside such a batch."""
-    is_imbalanced: bool = False
-    """Counted in `ControllerContext.imbalanced_count`."""
-    written_at: int = 0
-    """The zxid at which the state was written that this controller read first."""
-
-    @property
-    def replicas(self) -> tuple[BrokerId, ...]:
-        """The brokers of all replicas in assignment order, those being added and removed included."""
-        return self.assignment.replicas
-
-    @property
-    def announced(self) -> ReplicaAssignment:
-        """The assignment that control requests carry: the current one, or the target while a reassignment completes."""
-        return self.completing or self.assignment
-
-    @property
-    def leader(self) -> BrokerId:
-        """The leader's broker id; NO_BROKER without a leader, or where no state is known."""
-        return self.leadership.leader if self.leadership else NO_BROKER
-
-    @property
-    def leader_epoch(self) -> int:
-        """The leader epoch last read or written; `NO_EPOCH` where the partition has no state yet."""
-        return self.leadership.leader_epoch if self.leadership else NO_EPOCH
-
-    @property
-    def key(self) -> TopicPartition:
-        """The topic name and partition number."""
-        return TopicPartition(self.topic, self.partition)
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
-
-@dataclass(slots=True, eq=False)
-class Topic:
-    """A topic with its partitions by number."""
-
-    name: str
-    id: uuid.UUID | None
-    czxid: int
-    """The zxid at which the topic's znode was created."""
-    partitions: dict[int, Partition] = field(default_factory=dict)
-
 
 _DELETION_STATES = frozenset(
     (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE)
@@ -318,6 +256,7 @@ class ControllerContext:
         """
         partition.assignment = assignment_of(*assignment)
         partition.completing = None
+        partition.encoded = b""
         self._update_imbalance(partition)
         for broker in assignment.replicas:
             self.replica_states.setdefault(broker, {}).setdefault(partition, ReplicaState.NON_EXISTENT)
@@ -360,7 +299,9 @@ class ControllerContext:
     def remove_partitions(self, partitions: Iterable[Partition]) -> None:
         """Remove some partitions with all states, as a first step of removing their topic."""
         for partition in partitions:
-            self.topics[partition.topic].partitions.pop(partition.partition)
+            topic = self.topics[partition.topic]
+            topic.partitions.pop(partition.partition)
+            topic.removals += 1
             self.partition_count -= 1
             self._clear_imbalance(partition)
             if partition.state is PartitionState.OFFLINE and self.is_to_be_deleted(partition):
@@ -383,6 +324,7 @@ class ControllerContext:
             leadership = LeaderAndIsr(leader, leader_epoch, isr, controller_epoch, partition_epoch, recovery)
         before = partition.leadership
         partition.leadership = leadership
+        partition.encoded = b""
         if before is None or before.leader != leadership.leader:
             if before is not None:
                 self.led_by[before.leader].pop(partition, None)
@@ -394,10 +336,11 @@ class ControllerContext:
         if partition.leadership is not None:
             self.led_by[partition.leader].pop(partition, None)
             partition.leadership = None
+            partition.encoded = b""
             self._clear_imbalance(partition)
 
     def take_over(self, mirror: "ControllerContext") -> None:
-        """Take the topics, partitions and indexes over them from a mirror; this context has none yet."""
+        """Use the topics, partitions and indexes of a standby's mirror as this context's own; it must have none yet."""
         assert not self.topics, "a term begins with an empty context"
         self.topics, self._topics_by_id = mirror.topics, mirror._topics_by_id
         self.led_by = {leader: led for leader, led in mirror.led_by.items() if led}
@@ -450,6 +393,18 @@ class ControllerContext:
         if state is PartitionState.OFFLINE and self.is_to_be_deleted(partition):
             self._offline_in_deletion += 1
 
+    def start_led(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Set those partitions Online that have a live leader, as `start` does; return the others."""
+        others: list[Partition] = []
+        live = self.live
+        for p in partitions:
+            leader = NO_BROKER if p.leadership is None else p.leadership.leader
+            if leader in live and (not self.offline_dirs or self.is_online(leader, p)):
+                p.state = PartitionState.ONLINE
+            else:
+                others.append(p)
+        return others
+
     def move_replicas(
         self, broker: BrokerId, partitions: Collection[Partition], target: ReplicaState
     ) -> list[Partition]:
@@ -484,8 +439,7 @@ class ControllerContext:
 
     def can_replica_move(self, broker: BrokerId, partition: Partition, target: ReplicaState) -> bool:
         """Whether the broker's replica may enter state `target` now."""
-        now = self.replica_states.get(broker, {}).get(partition, ReplicaState.NON_EXISTENT)
-        return can_move_replica(now, target)
+        return can_move_replica(self.replicas_on(broker).get(partition, ReplicaState.NON_EXISTENT), target)
 
     def replicas_on(self, broker: BrokerId) -> Mapping[Partition, ReplicaState]:
         """The states of all replicas assigned to the broker."""

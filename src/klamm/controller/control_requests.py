@@ -8,11 +8,11 @@ body is encoded once for all brokers that get the same. Source: AbstractControll
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.encoded_bodies import (
     BodyForBroker,
     MetadataBody,
@@ -20,16 +20,16 @@ from klamm.controller.encoded_bodies import (
     encoded_states,
     groups_of_partitions,
 )
+from klamm.controller.sent_states import as_new
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.steps import REQUEST_PARTITIONS
+from klamm.controller.topic import Partition
+from klamm.controller.whole_topics import LeaderAndIsrStates, MetadataStates
 from klamm.model.brokers import Broker, SecurityProtocol
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import (
-    INITIAL_LEADER_EPOCH,
-    INITIAL_PARTITION_EPOCH,
     LEADER_DURING_DELETE,
-    LeaderAndIsr,
 )
 from klamm.model.topic_ids import ZERO_ID
 from klamm.net.encoded_messages import encode_in_pieces
@@ -61,15 +61,23 @@ MAX_CAUSES: Final = 8
 class LeaderAndIsrItem:
     """A LeaderAndIsr request that waits for one broker."""
 
-    states: dict[Partition, SharedState]
+    states: Mapping[Partition, SharedState]
     causes: tuple[str, ...]
     broker_list_version: int
     leaders: dict[BrokerId, Broker] = field(default_factory=dict)
     """The leaders that were registered when the states were decided; old brokers read a leader's endpoint from here."""
+    max_partitions: int = REQUEST_PARTITIONS
+    """No other request is merged into this one beyond so many partitions."""
 
     @property
     def partitions(self) -> Collection[Partition]:
         """The partitions whose leader and ISR the item has."""
+        return self.states
+
+    @property
+    def own_states(self) -> dict[Partition, SharedState]:
+        """The states of a merged request, which may be changed; those of whole topics may not."""
+        assert isinstance(self.states, dict), "states of whole topics are copied before they are changed"
         return self.states
 
     def merge(self, newer: "LeaderAndIsrItem") -> "LeaderAndIsrItem":
@@ -77,7 +85,9 @@ class LeaderAndIsrItem:
 
         A partition that is marked `is_new` in one of them stays so.
         """
-        merged = LeaderAndIsrItem(dict(self.states), merged_causes(self, newer), 0, dict(self.leaders))
+        most = min(self.max_partitions, newer.max_partitions)
+        states = dict(self.states.items())
+        merged = LeaderAndIsrItem(states, merged_causes(self, newer), 0, dict(self.leaders), most)
         merged.merge_states_from(newer)
         return merged
 
@@ -85,14 +95,15 @@ class LeaderAndIsrItem:
         """Split into requests of at most `max_partitions`, in order."""
         left = iter(self.states.items())
         while part := dict(islice(left, max_partitions)):
-            yield LeaderAndIsrItem(part, self.causes, self.broker_list_version, self.leaders)
+            yield LeaderAndIsrItem(part, self.causes, self.broker_list_version, self.leaders, self.max_partitions)
 
     def merge_states_from(self, newer: "LeaderAndIsrItem") -> None:
         """Take states, leaders and version of the broker list from a newer request; causes stay as they are."""
+        states = self.own_states
         for p, state in newer.states.items():
-            before = self.states.get(p)
+            before = states.get(p)
             sticks = before is not None and before.is_new and not state.is_new
-            self.states[p] = _as_new(state) if sticks else state
+            states[p] = as_new(state) if sticks else state
         self.leaders |= newer.leaders
         self.broker_list_version = newer.broker_list_version
 
@@ -123,7 +134,7 @@ class UpdateMetadataItem:
         Brokers that merge the same two requests share the result.
         """
         if self._merged is None or self._merged[0] is not newer:
-            states = {**self.states, **newer.states}
+            states = dict(chain(self.states.items(), newer.states.items()))
             causes = merged_causes(self, newer)
             self._merged = newer, UpdateMetadataItem(states, causes, newer.broker_list_version, newer.deletes)
         return self._merged[1]
@@ -177,82 +188,6 @@ def joined_causes(items: Iterable[ControlItem]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cause for item in items for cause in item.causes))[-MAX_CAUSES:]
 
 
-# ---- states of one partition
-
-
-def leader_and_isr_state(partition: Partition, is_new: bool, with_recovery: bool, brief: bool) -> SharedState:
-    """The partition's state for a LeaderAndIsr request; `brief` omits the topic name."""
-    leadership = partition.leadership
-    assert leadership is not None, f"{partition} has no leadership to tell of"
-    replicas, adding, removing = partition.announced
-    return SharedState(
-        "" if brief else partition.topic,
-        partition.partition,
-        leadership.controller_epoch,
-        leadership.leader,
-        leadership.leader_epoch,
-        leadership.isr,
-        leadership.partition_epoch,
-        replicas,
-        adding,
-        removing,
-        is_new,
-        int(leadership.recovery) if with_recovery else 0,
-    )
-
-
-def _as_new(state: SharedState) -> SharedState:
-    """Return the same partition state with `is_new` set: the replica must create its log."""
-    return SharedState(
-        state.topic_name,
-        state.partition_index,
-        state.controller_epoch,
-        state.leader,
-        state.leader_epoch,
-        state.isr,
-        state.partition_epoch,
-        state.replicas,
-        state.adding_replicas,
-        state.removing_replicas,
-        True,
-        state.leader_recovery_state,
-    )
-
-
-def metadata_state(context: ControllerContext, partition: Partition, brief: bool) -> UpdateMetadataPartitionState:
-    """The partition's state for an UpdateMetadata request; `brief` omits the topic name."""
-    leadership = partition.leadership
-    is_dying = context.is_deletion_started(partition)
-    if leadership is None and context.is_to_be_deleted(partition):
-        leadership = _state_of_deleted_leaderless_partition(context.epoch)
-    assert leadership is not None, f"{partition} has no leadership to tell of"
-    live = context.live
-    replicas = partition.announced.replicas
-    leader, leader_epoch, isr, controller_epoch, partition_epoch, _ = leadership
-    if is_dying:
-        leader, leader_epoch, partition_epoch = LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH
-    if context.offline_dirs:
-        offline = tuple(b for b in replicas if not context.is_online(b, partition))
-    else:
-        offline = () if live.issuperset(replicas) else tuple(b for b in replicas if b not in live)
-    return UpdateMetadataPartitionState(
-        "" if brief else partition.topic,
-        partition.partition,
-        controller_epoch,
-        leader,
-        leader_epoch,
-        isr,
-        partition_epoch,
-        replicas,
-        offline,
-    )
-
-
-def _state_of_deleted_leaderless_partition(controller_epoch: int) -> LeaderAndIsr:
-    """The state that UpdateMetadata carries for a deleted partition that never had a leader."""
-    return LeaderAndIsr(LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, (), controller_epoch, INITIAL_PARTITION_EPOCH)
-
-
 # ---- whole messages
 
 
@@ -283,16 +218,33 @@ class RequestBuilder:
             return self.messages(item, broker)
         request = self._leader_and_isr(item, broker)
         topics: dict[str, LeaderAndIsrTopicState] = {}
-        async for chunk in self._slices.over(item.states.items()):
+        states: Iterable[tuple[Partition, SharedState]] = item.states.items()
+        if isinstance(item.states, LeaderAndIsrStates):
+            states = self._add_whole_topics(item.states, topics)
+        async for chunk in self._slices.over(states):
             encoded = encoded_states([state for _, state in chunk], self._versions.leader_and_isr)
             self._group_by_topic(zip((p for p, _ in chunk), encoded, strict=True), topics, EncodedElements)
         groups = groups_of_partitions(list(topics.values()))
         return [await encode_in_pieces(request, "topic_states", groups, self._versions.leader_and_isr, self._slices)]
 
+    def _add_whole_topics(
+        self, states: LeaderAndIsrStates, topics: dict[str, LeaderAndIsrTopicState]
+    ) -> Iterator[tuple[Partition, SharedState]]:
+        """Add the encoded states of whole topics to `topics`, while the other states are taken one after the other."""
+        for part, encoded in states.parts:
+            if not part.is_current(self._context):
+                yield from part.leader_and_isr(states.broker)
+            elif (topic := topics.get(part.topic.name)) is not None:
+                topic.partition_states.extend(encoded)
+            else:
+                name = part.topic.name
+                topics[name] = LeaderAndIsrTopicState(name, self._topic_id(name), encoded)
+        yield from states.others.items()
+
     async def free_states(self, item: ControlItem) -> None:
         """Free the states of a request that is no longer needed, in steps that do not block the loop."""
-        if isinstance(item, LeaderAndIsrItem):
-            await self._slices.clear_dict(item.states)
+        if isinstance(item, LeaderAndIsrItem) and isinstance(item.states, dict):
+            await self._slices.clear(item.states)
         else:
             await self._slices.checkpoint(len(item.partitions))
 
@@ -379,7 +331,10 @@ class RequestBuilder:
         """
         topics: dict[str, UpdateMetadataTopicState] = {}
         name, living, topic = "", _NO_PARTITIONS, None
-        for p, state in item.states.items():
+        states: Iterable[tuple[Partition, UpdateMetadataPartitionState]] = item.states.items()
+        if isinstance(item.states, MetadataStates):
+            states = self._metadata_of_whole_topics(item.states, topics)
+        for p, state in states:
             if p.topic != name:
                 name, living, topic = p.topic, self._known_partitions(p.topic), topics.get(p.topic)
             is_gone = living.get(p.partition) is not p
@@ -390,6 +345,19 @@ class RequestBuilder:
                 topic = topics[name] = UpdateMetadataTopicState(name, topic_id, [])
             topic.partition_states.append(state)
         return list(topics.values())
+
+    def _metadata_of_whole_topics(
+        self, states: MetadataStates, topics: dict[str, UpdateMetadataTopicState]
+    ) -> Iterator[tuple[Partition, UpdateMetadataPartitionState]]:
+        """Add the encoded states of whole topics to `topics`; yield those of topics that lost partitions since."""
+        for part, encoded in states.parts:
+            name = part.topic.name
+            if not part.is_current(self._context):
+                yield from part.metadata()
+            elif (topic := topics.get(name)) is not None:
+                topic.partition_states.extend(encoded)
+            else:
+                topics[name] = UpdateMetadataTopicState(name, self._topic_id(name), encoded)
 
     def _known_partitions(self, topic: str) -> Mapping[int, Partition]:
         """The partitions of the topic that now has this name, by number."""

@@ -53,6 +53,8 @@ MAX_RETRY_BACKOFF_S: Final = 16.0
 """The longest pause between retries; it doubles up to here."""
 STOP_TIMEOUT_S: Final = 5.0
 """How long `stop` waits for the event in progress before it cancels it."""
+MAX_SHUTDOWN_DELAY_S: Final = 0.5
+"""How long the answer to a ControlledShutdown waits for brokers to answer the requests that it caused."""
 QUEUE_TIMES_KEPT_S: Final = 300.0
 """Queue times are dropped from the metrics after this long without an event."""
 
@@ -138,9 +140,7 @@ class Controller:
         )
         self._metrics = ControllerMetrics()
         self._standby = (
-            Standby(standby, make_slices, journal, settings.uses_topic_ids, self._observer.on_unexpected_error)
-            if standby
-            else None
+            Standby(standby, make_slices, journal, settings, self._observer.on_unexpected_error) if standby else None
         )
         self._election = ControllerElection(settings, ports, journal, self._metrics, observer, self._standby)
         self._store: Store | None = None
@@ -236,8 +236,15 @@ class Controller:
         return await self._ask(events.AlterPartitionReceived(request, version))
 
     async def controlled_shutdown(self, broker: BrokerId, broker_epoch: int) -> ShutdownAnswer:
-        """Queue a ControlledShutdown request, and return its answer."""
-        return await self._ask(events.ControlledShutdown(broker, broker_epoch))
+        """Queue a ControlledShutdown request, and return its answer once the brokers have answered its requests.
+
+        Kafka answers before they are sent: the broker would close its connections before clients can be told of new
+        leaders, and before these lead. A broker that does not answer delays this by `MAX_SHUTDOWN_DELAY_S`.
+        """
+        answer = await self._ask(events.ControlledShutdown(broker, broker_epoch))
+        if answer.error is ErrorCode.NONE and (term := self._election.term) is not None:
+            await term.channels.wait_until_answered(MAX_SHUTDOWN_DELAY_S)
+        return answer
 
     async def allocate_producer_ids(self, broker: BrokerId, broker_epoch: int) -> ProducerIds:
         """Allocate a block of producer ids for the broker."""
@@ -386,7 +393,7 @@ class Controller:
             )
             self._timers.after(key, self._retry_backoffs_s[key], event)
 
-    async def _run_recovery_step(self, step: Awaitable[None], cause: str) -> None:
+    async def _run_recovery_step(self, step: Awaitable[object], cause: str) -> None:
         """Await a step that follows an error; if it fails as well, journal it and retry the election."""
         try:
             await step

@@ -50,6 +50,10 @@ async def _no_mirror(_zxid: int) -> Mirror | None:
     return None
 
 
+class NoController(KlammError):
+    """There is no `/controller`, and no watch will tell of an election."""
+
+
 class ControllerElection:
     """This node's part in controller elections; `term` is set from the election to the resignation, else None."""
 
@@ -118,7 +122,9 @@ class ControllerElection:
             await on_controller_failover(self.term)
         except ControllerMoved as error:
             self._journal.line(cause, "not-elected", why=str(error))
-            await self.maybe_resign(cause)
+            if await self.maybe_resign(cause) is None:
+                # created and deleted while this node was disconnected: no watch fires, the event is retried
+                raise NoController("the controller that was elected instead of this node is gone already") from error
         except Exception as error:
             if not isinstance(error, KlammError):
                 self._observer.on_unexpected_error(error)
@@ -165,13 +171,14 @@ class ControllerElection:
         self._journal.line(cause, "elected", epoch_version=epoch.version)
         self._observer.on_term_begin(self.term)
 
-    async def maybe_resign(self, cause: str) -> None:
-        """Read `/controller`, and resign if it no longer belongs to this node's session."""
+    async def maybe_resign(self, cause: str) -> ControllerZnode | None:
+        """Read `/controller`, and resign if it no longer belongs to this node's session; returns what was read."""
         store = self._current_store()
         holder = await store.read_controller(watch=True)
         if self.term is not None and (holder is None or not self._is_ours(holder, store)):
             who = "nobody" if holder is None else f"broker {holder.broker}"
             await self.resign(cause, f"{who} is controller now")
+        return holder
 
     async def resign_and_delete_znode(self, cause: str, why: str) -> None:
         """Resign, and delete `/controller` if it is still ours, so that another node is elected."""

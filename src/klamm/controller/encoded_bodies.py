@@ -14,6 +14,7 @@ from klamm.wire.messages import (
     LeaderAndIsrTopicState,
     UpdateMetadataRequest,
 )
+from klamm.wire.source import ENCODED
 
 _BROKER_EPOCH_AT: Final = {5: 8, 6: 8, 7: 8, 8: 9}
 """By version, the offset of the broker epoch in UpdateMetadata: after controller id, a flag (8+) and controller
@@ -39,15 +40,25 @@ def encoded_states(states: Sequence[SharedState], version: int) -> list[bytes]:
 class MetadataBody:
     """An UpdateMetadata body encoded once; only the 8 bytes of the broker epoch differ from broker to broker."""
 
-    __slots__ = ("_after", "_before", "broker_list_version", "request")
+    __slots__ = ("_after", "_before", "_request", "_version", "broker_list_version")
 
     def __init__(self, request: UpdateMetadataRequest, version: int, broker_list_version: int) -> None:
-        self.request = request
+        has_encoded = any(topic.partition_states.__class__ in ENCODED for topic in request.topic_states)
+        self._request = None if has_encoded else request
+        self._version = version
         self.broker_list_version = broker_list_version
         encoded = request.encode(version)
         at = _BROKER_EPOCH_AT.get(version)
         self._before = encoded if at is None else encoded[:at]
         self._after = b"" if at is None else encoded[at + 8 :]
+
+    @property
+    def request(self) -> UpdateMetadataRequest:
+        """The decoded UpdateMetadata request; its broker epoch is not set."""
+        if self._request is None:
+            without_epoch = UpdateMetadataRequest().broker_epoch
+            self._request = UpdateMetadataRequest.decode(b"".join(self.pieces(without_epoch)), self._version)
+        return self._request
 
     def pieces(self, broker_epoch: int) -> list[Any]:
         """The encoded UpdateMetadata request with this broker epoch, as a list of buffers."""
@@ -75,10 +86,6 @@ class BodyForBroker:
     def encode_pieces(self, version: int) -> list[Any]:
         """Return the encoded UpdateMetadata request with this broker's epoch, as a list of buffers."""
         return self._body.pieces(self.broker_epoch)
-
-    def encode_parts(self, version: int) -> list[Any]:
-        """Return the encoded UpdateMetadata request with this broker's epoch, as a list of buffers."""
-        return self.encode_pieces(version)
 
     def encode(self, version: int) -> bytes:
         """Return the encoded UpdateMetadata request with this broker's epoch, as one byte string."""

@@ -9,10 +9,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from klamm.controller.context import Partition
 from klamm.controller.decisions.features import FeatureAnswer, FeatureUpdate
 from klamm.controller.decisions.plans import Refusal
 from klamm.controller.states import ControllerState
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -78,7 +78,8 @@ class Answered(Event, Generic[T]):
 
     def refuse(self, error: ErrorCode) -> None:
         """Answer the event with this error."""
-        self.answer(self.refusal(error))
+        if not self.reply.done():
+            self.answer(self.refusal(error))
 
     def refusal(self, error: ErrorCode) -> T:
         """The reply for this error."""

@@ -6,7 +6,8 @@ A new controller does it for its term, and a standby for its mirror (`mirror.py`
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 
-from klamm.controller.context import ControllerContext, Partition, Topic
+from klamm.controller.context import ControllerContext
+from klamm.controller.topic import Partition, Topic
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.runtime.time_slices import Slices

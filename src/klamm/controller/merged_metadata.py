@@ -8,8 +8,8 @@ from collections.abc import Collection, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
-from klamm.controller.context import Partition
 from klamm.controller.control_requests import UpdateMetadataItem, joined_causes
+from klamm.controller.topic import Partition
 from klamm.model.leader_and_isr import LEADER_DURING_DELETE
 from klamm.wire.messages import UpdateMetadataPartitionState
 
@@ -96,7 +96,7 @@ def _group_by_incarnation(
     for item in metadata:
         yield len(item.states)
         if not names:
-            newest.update(item.states)
+            newest.update(item.states.items())
             continue
         for p, state in item.states.items():
             if p.topic in names:

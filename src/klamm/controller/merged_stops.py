@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from klamm.controller.context import Partition
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
@@ -20,6 +19,7 @@ from klamm.controller.control_requests import (
     joined_causes,
 )
 from klamm.controller.merged_metadata import are_sparse, merge_metadata
+from klamm.controller.topic import Partition
 from klamm.model.ids import TopicPartition
 from klamm.wire.messages import StopReplicaPartitionState
 
@@ -29,16 +29,16 @@ def is_worth_merging(stops: Sequence[StopReplicaItem], max_partitions: int) -> G
 
     A generator that yields the numbers of partitions processed, and returns the answer.
     """
-    told = sum(len(item.stops) for item in stops)
+    included = sum(len(item.stops) for item in stops)
     if len(stops) < 2:
         return False
-    if are_sparse(len(stops), told, max_partitions):
+    if are_sparse(len(stops), included, max_partitions):
         return True
     named: set[Partition] = set()
     for item in stops:
         named.update(item.stops)
         yield len(item.stops)
-    return len(named) < told
+    return len(named) < included
 
 
 def merge_control_requests(items: Iterable[ControlItem], max_partitions: int) -> Steps:
@@ -110,8 +110,8 @@ class _MergedRequests:
         for p, state in item.stops.items():
             key = p.key
             if state.delete_partition:
-                for told in self._merged_partitions.pop(key, ()):
-                    del self.states.states[told]
+                for included in self._merged_partitions.pop(key, ()):
+                    del self.states.own_states[included]
                 earlier = self.before.pop(key, None)
                 if earlier is not None:
                     later = self.after.get(key)
@@ -130,7 +130,7 @@ def _stop_items(stops: Iterable[_Stop], items: Sequence[StopReplicaItem], max_pa
 
     The number of its partitions follows each request.
     """
-    told = iter([(p, stop.state) for stop in stops for p in stop.partitions])
-    while part := dict(islice(told, max_partitions)):
+    included = iter([(p, stop.state) for stop in stops for p in stop.partitions])
+    while part := dict(islice(included, max_partitions)):
         yield StopReplicaItem(part, joined_causes(items), items[-1].broker_list_version)
         yield len(part)

@@ -14,10 +14,13 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from klamm.controller.context import ControllerContext, Partition, Topic
+from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.changes import is_another_topic
 from klamm.controller.loading import add_partitions, add_topics, put_states, remove_topics
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.state_encoder import StateEncoder
 from klamm.controller.steps import READ_PARTITIONS, READ_TOPICS
+from klamm.controller.topic import Partition, Topic
 from klamm.model.errors import KlammError
 from klamm.runtime.time_slices import Slices
 from klamm.zk.fenced import chunks
@@ -63,7 +66,7 @@ class ChangedPaths(NamedTuple):
 class Mirror:
     """One mirror: `load`, then `follow` until it is lost, or until a new controller has `finish`ed it."""
 
-    def __init__(self, session: MirrorSession, slices: Slices, uses_topic_ids: bool) -> None:
+    def __init__(self, session: MirrorSession, slices: Slices, settings: ControllerSettings) -> None:
         self.context = ControllerContext(0)
         self.slices = slices
         self.mzxids: dict[str, int] = {}
@@ -74,7 +77,8 @@ class Mirror:
         """Znodes read since `load` was called."""
         self._session = session
         self._store = Store(session)
-        self._uses_topic_ids = uses_topic_ids
+        self._uses_topic_ids = settings.uses_topic_ids
+        self._encoder = StateEncoder(settings)
         self._changed: dict[str, float] = {}
         """The paths that wait to be read again, the oldest notice first, with the loop's time of that notice."""
         self._reading_since: float | None = None
@@ -166,11 +170,11 @@ class Mirror:
         context, self.context = self.context, ControllerContext(0)
         self._changed, self._without_state = {}, {}
         for led in (*context.led_by.values(), context.reassigning):
-            await self.slices.clear_dict(led)
+            await self.slices.clear(led)
         for held in context.replica_states.values():
-            await self.slices.clear_dict(held)
+            await self.slices.clear(held)
         for topic in context.topics.values():
-            await self.slices.clear_dict(topic.partitions)
+            await self.slices.clear(topic.partitions)
         self.slices.close()
 
     # ---- notices
@@ -225,6 +229,7 @@ class Mirror:
             self.reads += len(chunk)
             read = await read_states(self._session, chunk)
             await put_states(self.context, self.slices, read)
+            self._encoder.prepare(read.found)
             for p in read.found:
                 self._without_state.pop(p, None)
             self._without_state.update(dict.fromkeys(read.unreadable))

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from klamm.controller.context import Partition
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.events import Event
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId
 
 
@@ -20,7 +20,7 @@ class Observer:
         """Called when the controller has resigned; nothing in `term` may have an effect any more."""
 
     def on_event_begin(self, event: Event, waiting: Iterable[Event]) -> None:
-        """Called before `event` is handled; `waiting` are the events queued behind it."""
+        """Called before `event` is handled; `waiting` are the events queued after it."""
 
     def on_event_failed(self, event: Event) -> None:
         """Called when an event failed: a ZooKeeper error, a lost controllership, or a programming error.

@@ -91,7 +91,8 @@ class PendingRequests:
             if isinstance(waiting, LeaderAndIsrItem):
                 is_last = index == len(self._items) - 1
                 known = waiting.broker_list_version == item.broker_list_version or is_last
-                if not known or len(waiting.states) + len(item.states) > REQUEST_PARTITIONS:
+                most = min(waiting.max_partitions, item.max_partitions)
+                if not known or len(waiting.states) + len(item.states) > most:
                     return False
                 self._items[index] = waiting.merge(item)
                 return True

@@ -5,22 +5,24 @@ Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
-from klamm.controller.context import ControllerContext, Partition, Partitions
+from klamm.controller.context import ControllerContext, Partitions
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
     StopReplicaItem,
     UpdateMetadataItem,
-    leader_and_isr_state,
-    metadata_state,
 )
 from klamm.controller.encoded_bodies import SharedState
+from klamm.controller.sent_states import leader_and_isr_state, metadata_state
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.state_encoder import StateEncoder
 from klamm.controller.steps import REQUEST_PARTITIONS
+from klamm.controller.topic import Partition, Topic
+from klamm.controller.whole_topics import EncodedParts, parts_of
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
 from klamm.runtime.time_slices import Slices
@@ -52,6 +54,8 @@ class _Collected:
     metadata_to_all: bool = False
     metadata_partitions: Partitions = field(default_factory=dict)
     stops: dict[BrokerId, dict[Partition, StopReplicaPartitionState]] = field(default_factory=dict)
+    topics: list[Topic] = field(default_factory=list)
+    """Topics of which every partition is sent to its live replicas and, as metadata, to all brokers."""
 
     def release_states(self) -> None:
         """Free the partition states that requests share."""
@@ -77,8 +81,11 @@ class RequestBatch:
         self._context = context
         self._versions = settings.versions
         self._has_recovery_state = settings.writes_recovery_state
+        self._encoder = StateEncoder(settings)
         self._slices = slices
         self.outbox = outbox
+        self.max_partitions: int | None = None
+        """Into requests of so many partitions LeaderAndIsr is divided; None where each broker gets one."""
         self._observer = observer
         self._collected = _Collected()
         self._sending = asyncio.Lock()
@@ -115,6 +122,16 @@ class RequestBatch:
             self._collected.metadata_partitions.update(listed)
             self._collected.metadata_to_all = True
 
+    @property
+    def takes_whole_topics(self) -> bool:
+        """Whether `add_whole_topic` may be called, which depends on the versions of the requests."""
+        return self._encoder.encodes_topics
+
+    def add_whole_topic(self, topic: Topic) -> None:
+        """Add a LeaderAndIsr without `is_new` to the live replicas of all partitions, and an UpdateMetadata to all."""
+        self._collected.topics.append(topic)
+        self._collected.metadata_to_all = True
+
     def add_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[Partition]) -> None:
         """Add an UpdateMetadata to these brokers; without partitions it has only the broker list."""
         self._collected.metadata_brokers.update(dict.fromkeys(brokers))
@@ -146,8 +163,9 @@ class RequestBatch:
         async with self._sending:
             collected, self._collected = self._collected, _Collected()
             try:
-                await self._send_leader_and_isr(collected, cause)
-                await self._send_metadata(collected, cause)
+                whole = await self._encode_topics(collected.topics)
+                await self._send_leader_and_isr(collected, whole, cause)
+                await self._send_metadata(collected, whole, cause)
                 await self._send_stops(collected, cause)
                 await self._free_sent_states(collected)
             finally:
@@ -158,25 +176,48 @@ class RequestBatch:
         async for chunk in self._slices.over(collected.metadata_partitions):
             for p in chunk:
                 p.shared_state = None
-        await self._slices.clear_dict(collected.metadata_partitions)
+        await self._slices.clear(collected.metadata_partitions)
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
         """Those of these brokers that are registered, in order."""
         return sorted(b for b in brokers if b in self._context.registered)
 
-    async def _send_leader_and_isr(self, collected: _Collected, cause: str) -> None:
-        """Queue one LeaderAndIsr per broker; brokers share the state of a partition."""
-        context = self._context
-        for broker in self._registered(collected.leader_and_isr):
-            leading: set[int] = set()
-            asked, new = collected.leader_and_isr.pop(broker), collected.new.pop(broker, {})
-            states = cast("dict[Partition, SharedState]", asked)  # in place: a second one would grow
-            async for chunk in self._slices.over(asked):
+    async def _encode_topics(self, topics: Iterable[Topic]) -> EncodedParts:
+        """Encode the states of whole topics, a part of a topic at a time."""
+        whole = EncodedParts()
+        for topic in topics:
+            for partitions in parts_of(topic):
+                await self._slices.checkpoint(len(partitions))
+                whole.add(self._context, self._encoder, topic, partitions)
+        return whole
+
+    async def _send_leader_and_isr(self, collected: _Collected, whole: EncodedParts, cause: str) -> None:
+        """Queue LeaderAndIsr, as a rule one per broker; brokers share the state of a partition."""
+        context, leaders_of_topics = self._context, whole.leaders()
+        for broker in self._registered({**collected.leader_and_isr, **whole.leader_and_isr}):
+            leading = set[int](leaders_of_topics.get(broker, ()))
+            requested, new = collected.leader_and_isr.pop(broker, {}), collected.new.pop(broker, {})
+            states = cast("dict[Partition, SharedState]", requested)  # in place: a second one would grow
+            async for chunk in self._slices.over(requested):
                 shared = [self._shared_state(p, p in new) for p in chunk]
                 states.update(zip(chunk, shared, strict=True))
                 leading.update([state.leader for state in shared])
             leaders = {b: known for b, known in context.registered.items() if b in leading}
-            self._queue(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
+            sent: Mapping[Partition, SharedState] = states
+            if (of_topics := whole.leader_and_isr.get(broker)) is not None:
+                of_topics.others = states
+                sent = of_topics
+            item = LeaderAndIsrItem(sent, (cause,), context.broker_list_version, leaders)
+            for piece in self._divided(item):
+                self._queue(broker, piece)
+                await self._slices.checkpoint(len(piece.states))
+
+    def _divided(self, item: LeaderAndIsrItem) -> Iterable[LeaderAndIsrItem]:
+        """The request, or several small ones with the same states."""
+        if self.max_partitions is None:
+            return [item]
+        item.max_partitions = self.max_partitions
+        return item.pieces(self.max_partitions)
 
     def _shared_state(self, partition: Partition, is_new: bool) -> SharedState:
         """The partition's state for LeaderAndIsr requests of this batch."""
@@ -187,21 +228,24 @@ class RequestBatch:
             partition.shared_state = made
         return made
 
-    async def _send_metadata(self, collected: _Collected, cause: str) -> None:
+    async def _send_metadata(self, collected: _Collected, whole: EncodedParts, cause: str) -> None:
         """Queue UpdateMetadata to the brokers.
 
         Partitions without a state are left out, unless their deletion has begun: brokers are told of the deletion.
         """
-        asked = self._context.registered if collected.metadata_to_all else collected.metadata_brokers
-        brokers = self._registered(asked)
+        requested = self._context.registered if collected.metadata_to_all else collected.metadata_brokers
+        brokers = self._registered(requested)
         if not brokers:
             return
-        sent, send_group = 0, object()
+        sent, send_group = len(whole.metadata), object()
+        for states in whole.metadata:
+            version = self._context.broker_list_version
+            self._send_item(brokers, UpdateMetadataItem(states, (cause,), version, send_group=send_group))
         async for chunk in self._slices.over(collected.metadata_partitions, REQUEST_PARTITIONS):
-            told = [p for p in chunk if p.leadership is not None or p in self._context.half_deleted]
-            if told:
+            included = [p for p in chunk if p.leadership is not None or p in self._context.half_deleted]
+            if included:
                 sent += 1
-                self._send_item(brokers, self._metadata_item(told, cause, send_group))
+                self._send_item(brokers, self._metadata_item(included, cause, send_group))
         if not sent:
             self._send_item(brokers, self._metadata_item([], cause, send_group))
 

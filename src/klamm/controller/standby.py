@@ -1,6 +1,6 @@
 """Keeps a mirror of the cluster's topics and partitions while this node is not controller, for a fast failover.
 
-The election takes the mirror (`take`); `resume` is called when the term has ended. A mirror that is lost is read anew.
+The election takes the mirror (`take`); `resume` is called when the term has ended. A mirror that is lost is read again.
 A node without a current mirror reads everything at its election, as if it had never had one.
 """
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.controller.mirror import Mirror, MirrorLost, MirrorSession
+from klamm.controller.settings import ControllerSettings
 from klamm.model.errors import KlammError
 from klamm.runtime.time_slices import Slices
 from klamm.telemetry.exposition import Reading
@@ -19,7 +20,7 @@ from klamm.zk.errors import Unimplemented
 START_DELAY_S: Final = 1.0
 """The pause before a mirror is read: at its start, and after a term, a node has more urgent work."""
 RETRY_BACKOFF_S: Final = 5.0
-"""The pause before a lost mirror is read anew."""
+"""The pause before a lost mirror is read again."""
 UNSUPPORTED_BACKOFF_S: Final = 600.0
 """The pause after a ZooKeeper server without persistent watches: the ensemble may be upgraded."""
 CHOICE_INTERVAL_S: Final = 10.0
@@ -50,13 +51,13 @@ class Standby:
         ports: StandbyPorts,
         make_slices: Callable[[], Slices],
         journal: Journal,
-        uses_topic_ids: bool,
+        settings: ControllerSettings,
         on_unexpected_error: Callable[[Exception], None],
     ) -> None:
         self._ports = ports
         self._make_slices = make_slices
         self._journal = journal
-        self._uses_topic_ids = uses_topic_ids
+        self._settings = settings
         self._on_unexpected_error = on_unexpected_error
         self._mirror: Mirror | None = None
         self.is_current = False
@@ -145,7 +146,7 @@ class Standby:
             await self._may_follow.wait()
             try:
                 pause_s = await self._keep_mirror() if self._ports.is_chosen() else CHOICE_INTERVAL_S
-            except Exception as error:  # our own mistake: the node goes on without a mirror
+            except Exception as error:  # our own mistake: the node continues without a mirror
                 self._on_unexpected_error(error)
                 self._journal_line("failed", what="keeping a mirror", why=repr(error))
                 pause_s = UNSUPPORTED_BACKOFF_S
@@ -159,7 +160,7 @@ class Standby:
             self._journal_line("standby", lost=str(error))
             return RETRY_BACKOFF_S
         slices = self._make_slices()
-        mirror = self._mirror = Mirror(session, slices, self._uses_topic_ids)
+        mirror = self._mirror = Mirror(session, slices, self._settings)
         try:
             await mirror.unless_lost(mirror.load())
             self._on_current(mirror)

@@ -11,6 +11,9 @@ from typing import Any, Final, TypeVar
 REQUEST_PARTITIONS: Final = 2_500
 """Partitions in one UpdateMetadata or StopReplica, or in one encoded piece of a LeaderAndIsr: encoding it takes a few
 ms."""
+SHUTDOWN_PARTITIONS: Final = 100
+"""Partitions in one LeaderAndIsr of a controlled shutdown. Leader and followers change the leader epoch at about the
+same time then: until both have, the partition's producers wait."""
 WRITE_PARTITIONS: Final = 500
 """Partitions decided and written in one step. While ZooKeeper works on one step, the next one is decided."""
 READ_PARTITIONS: Final = 1_000

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm.controller.channels import Channels
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.elections import ElectionPlan
 from klamm.controller.decisions.plans import Refusal
 from klamm.controller.metrics import ControllerMetrics
@@ -14,6 +14,7 @@ from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
 from klamm.controller.timers import Timers
+from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.time_slices import Slices
@@ -146,13 +147,13 @@ class TermContext:
             facts = {"rejected": passed_over} if passed_over else {}
             self.journal.refused(self.cause, kind, why, partitions=by_topic(partitions), **facts)
 
-    def refuse_requested(self, kind: str, refused: Mapping[TopicPartition, Refusal]) -> None:
+    async def refuse_requested(self, kind: str, refused: Mapping[TopicPartition, Refusal]) -> None:
         """Write refused requests to the journal, by partition; those with the same refusal share a line."""
-        groups: dict[Refusal, list[TopicPartition]] = {}
-        for key, refusal in refused.items():
-            groups.setdefault(refusal, []).append(key)
-        for (error, why), keys in groups.items():
-            self.journal.refused(self.cause, kind, why, error=error.name, partitions=by_topic(keys))
+        groups: dict[Refusal, dict[str, list[int]]] = {}
+        async for (topic, partition), refusal in self.slices.each(refused.items()):
+            groups.setdefault(refusal, {}).setdefault(topic, []).append(partition)
+        for (error, why), partitions in groups.items():
+            self.journal.refused(self.cause, kind, why, error=error.name, partitions=partitions)
 
     def conflicted(self, what: str, partitions: Iterable[Partition]) -> None:
         """Write to the journal that the znodes of these partitions changed after they were read."""

@@ -20,7 +20,7 @@ class Timers:
         return name in self._waiting
 
     def put(self, event: Event) -> None:
-        """Queue the event now, behind those that wait."""
+        """Queue the event now, after those that wait."""
         self._put(event)
 
     def after(self, name: Hashable, seconds: float, event: Event) -> None:

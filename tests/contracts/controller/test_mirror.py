@@ -9,6 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from klamm.controller.mirror import Mirror, MirrorLost
+from klamm.controller.settings import ControllerSettings
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
@@ -87,7 +88,7 @@ async def test_a_standby_mirror_equals_zookeeper_after_thousands_of_changes_by_a
     for number in range(TOPICS):
         create_topic(kazoo, number, PARTITIONS)
     own = await session(zookeeper)
-    mirror = Mirror(own, TimeSlices(), uses_topic_ids=True)
+    mirror = Mirror(own, TimeSlices(), ControllerSettings(BrokerId(1)))
     await mirror.load()
     following = asyncio.create_task(mirror.follow())
 
@@ -99,7 +100,7 @@ async def test_a_standby_mirror_equals_zookeeper_after_thousands_of_changes_by_a
     await following
     await mirror._read_changed(list(mirror._changed))
     other = await session(zookeeper)
-    fresh = Mirror(other, TimeSlices(), uses_topic_ids=True)
+    fresh = Mirror(other, TimeSlices(), ControllerSettings(BrokerId(1)))
     await fresh.load()
 
     assert describe(mirror.context) == describe(fresh.context)
@@ -115,10 +116,10 @@ async def test_a_standby_discards_its_copy_of_the_znodes_when_its_zookeeper_serv
 ) -> None:
     await Store(client).create_top_level_paths()
     own = await session(zookeeper)
-    mirror = Mirror(own, TimeSlices(), uses_topic_ids=True)
+    mirror = Mirror(own, TimeSlices(), ControllerSettings(BrokerId(1)))
     await mirror.load()
     await mirror.finish(client.seen_zxid)
-    again = Mirror(own, TimeSlices(), uses_topic_ids=True)
+    again = Mirror(own, TimeSlices(), ControllerSettings(BrokerId(1)))
     await again.load()
 
     await asyncio.to_thread(zookeeper.stop)

@@ -6,19 +6,19 @@ from typing import Any
 
 from tests.support.controller_room import words
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
     RequestBuilder,
     StopReplicaItem,
     UpdateMetadataItem,
-    leader_and_isr_state,
-    metadata_state,
 )
 from klamm.controller.pending import PendingRequests
 from klamm.controller.request_batch import RequestBatch
+from klamm.controller.sent_states import leader_and_isr_state, metadata_state
 from klamm.controller.settings import ControllerSettings, parse_ibp
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
@@ -113,7 +113,7 @@ class Scene:
         messages = self.builder.messages(item, self.context.registered[BrokerId(number)])
         about = api(ApiKey(messages[0].API_KEY))
         for m in messages:
-            assert b"".join(m.encode_pieces(version)) == m.encode(version) == b"".join(m.encode_parts(version))
+            assert b"".join(m.encode_pieces(version)) == m.encode(version)
         return [about.request.decode(m.encode(version), version) for m in messages]
 
 

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from tests.support.controller_room import Room, alter_partition
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.alter_partition import Proposal, Verdict, check_sender, judge
 from klamm.controller.events import AlterPartitionReceived
 from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.errors import ErrorCode

@@ -3,15 +3,18 @@
 import asyncio
 from typing import Any
 
+import pytest
 from tests.support.controller_nodes import FakeConnection, Nodes, Receiver
 from tests.support.controller_room import FixedClock, ListSink, broker
 from tests.support.waiting import settle
 
+from klamm.controller import controller
 from klamm.controller.channels import Channel, ChannelPorts, Channels
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.control_requests import RequestBuilder, StopReplicaItem
 from klamm.controller.events import Event, TopicDeletionStopReplicaResponseReceived
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
@@ -287,3 +290,35 @@ async def test_update_metadata_announces_a_bounced_brokers_failure_before_its_re
     listed = [sorted(b.id for b in request.live_brokers) for request in nodes.receivers[1].take("UpdateMetadata")]
     assert listed[0] == [1]
     assert listed[-1] == [1, 2]
+
+
+async def test_a_controlled_shutdown_is_answered_once_the_brokers_have_answered_its_requests(nodes: Nodes) -> None:
+    for number in (1, 2, 3):
+        await nodes.start(number)
+    await nodes.topic("a", [(2, 3)])
+    nodes.receivers[3].hold = asyncio.Event()
+    asked = asyncio.ensure_future(nodes.controllers[1].controlled_shutdown(BrokerId(2), -1))
+    await nodes.settle()
+    assert nodes.receivers[3].take("LeaderAndIsr")
+    assert not asked.done()
+
+    nodes.receivers[3].hold.set()
+    await nodes.settle()
+
+    assert asked.done()
+    assert (await asked).error is ErrorCode.NONE
+
+
+async def test_a_broker_that_does_not_answer_delays_a_controlled_shutdown_for_a_limited_time(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "MAX_SHUTDOWN_DELAY_S", 0.01)
+    for number in (1, 2, 3):
+        await nodes.start(number)
+    await nodes.topic("a", [(2, 3)])
+    nodes.receivers[3].hold = asyncio.Event()
+
+    answer = await nodes.controllers[1].controlled_shutdown(BrokerId(2), -1)
+
+    assert (answer.error, answer.remaining) == (ErrorCode.NONE, ())
+    nodes.receivers[3].hold.set()

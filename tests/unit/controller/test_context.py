@@ -2,7 +2,8 @@
 
 from tests.support.controller_room import assert_counted
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr

@@ -7,6 +7,7 @@ from klamm.controller.events import (
     BrokerChange,
     ControlledShutdown,
 )
+from klamm.controller.handlers import brokers
 from klamm.controller.handlers.brokers import on_broker_change, on_controlled_shutdown
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -57,6 +58,34 @@ async def test_controlled_shutdown_returns_partitions_without_a_new_leader_excep
     assert room.now("b-0") == "3 / [3] / 1 / 1"
     assert room.now("alone-0") == "1 / [1] / 0 / 0"
     assert "alone" not in str(room.entries("refused"))
+
+
+async def test_a_follower_is_stopped_after_its_leader_got_the_isr_without_it() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(2, 1, 3)]})
+    room.term.batch.coalesces_requests = True
+
+    event = ControlledShutdown(BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
+    requests = await room.handle(on_controlled_shutdown, event)
+
+    stop = requests.index("SR b-0@0 -> 1")
+    assert stop > requests.index("LISR b-0=2/[2,3]/1/1 -> 2,3")
+    assert [r for r in requests if r.startswith("SR")] == [requests[stop]]
+
+
+async def test_leader_and_isr_of_a_controlled_shutdown_is_sent_in_small_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brokers, "SHUTDOWN_PARTITIONS", 2)
+    room = await Room.open(topics={"a": [(1, 2)] * 3, "b": [(2, 1)] * 3})
+    room.term.batch.coalesces_requests = True
+
+    event = ControlledShutdown(BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
+    requests = await room.handle(on_controlled_shutdown, event)
+
+    to_2 = [r.split(" -> ")[0].split()[1:] for r in requests if r.startswith("LISR") and "2" in r.split(" -> ")[1]]
+    assert [len(partitions) for partitions in to_2] == [2, 1, 2, 1]
+    assert sorted(p.split("=")[0] for told in to_2 for p in told) == ["a-0", "a-1", "a-2", "b-0", "b-1", "b-2"]
+    assert room.term.batch.max_partitions is None
 
 
 async def test_a_broker_in_controlled_shutdown_is_not_elected_until_its_return() -> None:

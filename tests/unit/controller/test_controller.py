@@ -13,7 +13,10 @@ from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.messages import AlterPartitionRequest
+from klamm.zk.election import ControllerEpoch
+from klamm.zk.fenced import ControllerMoved
 from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.store import Store
 from klamm.zk.watches import EventType, WatchEvent
 from klamm.zk.znodes import (
     CONTROLLER,
@@ -379,3 +382,25 @@ async def test_waiting_for_finalized_features_does_not_block_other_controller_ev
 
 async def _nothing() -> list[object]:
     return []
+
+
+async def test_an_election_lost_to_a_controller_that_is_gone_already_is_repeated(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Created and deleted while this node was disconnected, `/controller` lets no watch fire."""
+    monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0)
+    register = Store.register_controller
+    lost: list[str] = []
+
+    async def lose_once(self: Store, broker: BrokerId, now_ms: int) -> ControllerEpoch:
+        if not lost:
+            lost.append("the first election")
+            raise ControllerMoved("another controller was elected")
+        return await register(self, broker, now_ms)
+
+    monkeypatch.setattr(Store, "register_controller", lose_once)
+
+    await nodes.start(1)
+    await nodes.eventually(lambda: nodes.active == [1])
+
+    assert lost

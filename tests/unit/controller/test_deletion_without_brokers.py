@@ -198,7 +198,7 @@ async def test_pending_replica_deletions_are_kept_while_the_topic_of_that_name_i
     assert not any(r.startswith("SR") for r in cluster.room.channels.take())
     assert len(cluster.pending_deletions()) == 1
 
-    cluster.room.ensemble.apply([Set(path, payload)])  # mended
+    cluster.room.ensemble.apply([Set(path, payload)])  # repaired
     requests = await cluster.do(on_partition_modifications, PartitionModifications("a"))
     assert any(r.startswith("LISR a-0=1/[1]/") for r in requests)
     assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]

@@ -9,18 +9,19 @@ from tests.support.controller_room import Room
 
 from klamm.controller import metrics
 from klamm.controller.channels import Channel
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
     RequestBuilder,
     UpdateMetadataItem,
-    leader_and_isr_state,
 )
 from klamm.controller.handlers.tool_requests import remove_finished_entries
 from klamm.controller.request_batch import RequestBatch
+from klamm.controller.sent_states import leader_and_isr_state
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ReplicaState
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition

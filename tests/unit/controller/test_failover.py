@@ -12,7 +12,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.watches import EVENT_OF_CHILDREN, EVENT_OF_REQUEST
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.wire.messages import AlterPartitionRequest
 from klamm.zk import znodes
@@ -51,6 +51,24 @@ async def test_controller_failover_takes_a_dead_brokers_replicas_offline_and_out
     assert room.now("a-0") == "1 / [1,2] / 1 / 1"
     assert room.now("b-0") == "2 / [2] / 1 / 1"
     assert room.term.context.replicas_on(BrokerId(3))[room.partition("a-0")] is ReplicaState.OFFLINE
+
+
+async def test_a_new_controller_elects_leaders_before_it_takes_dead_followers_out_of_isrs() -> None:
+    room = await Room.open(topics={"a": [(2, 1, 3)], "b": [(1, 2, 3)]})
+    room.kill(1)
+    room.ensemble.multis.clear()
+
+    requests = await take_over(room)
+
+    written = [
+        (op.path.split("/")[3], znodes.decode_state(parse_topic_partition("a-0"), op.data, 0).leader)
+        for ops in room.ensemble.multis
+        for op in ops
+        if isinstance(op, Set) and op.path.endswith("/state")
+    ]
+    assert written == [("b", -1), ("b", 2), ("a", 2)]
+    told = [request for request in requests if request.startswith("LISR")]
+    assert told.index("LISR b-0=2/[2,3]/2/2 -> 2,3") < told.index("LISR a-0=2/[2,3]/1/1 -> 2,3")
 
 
 async def test_failover_sends_unchanged_partition_states_with_the_new_controller_epoch_without_writing() -> None:

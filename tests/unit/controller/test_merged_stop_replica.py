@@ -10,19 +10,19 @@ from tests.support.controller_room import words
 
 import klamm.controller.pending
 from klamm.controller.channels import partitions_deleted_by
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
     RequestBuilder,
     StopReplicaItem,
     UpdateMetadataItem,
-    leader_and_isr_state,
-    metadata_state,
 )
 from klamm.controller.merged_stops import is_worth_merging, merge_control_requests
 from klamm.controller.pending import MAX_UNMERGED_REQUESTS, PendingRequests
+from klamm.controller.sent_states import leader_and_isr_state, metadata_state
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition

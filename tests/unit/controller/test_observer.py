@@ -5,13 +5,13 @@ from collections.abc import Iterable
 import pytest
 from tests.support.controller_nodes import Nodes
 
-from klamm.controller.context import Partition
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.controller import HANDLERS
 from klamm.controller.events import Event, TopicChange
 from klamm.controller.observer import Observer
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId
 from klamm.zk.operations import Delete
 from klamm.zk.znodes import CONTROLLER

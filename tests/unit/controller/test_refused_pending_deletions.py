@@ -4,13 +4,13 @@ import pytest
 from tests.support.controller_room import Room
 from tests.unit.controller.deleting import NO_WAITING, Deleting
 
-from klamm.controller.context import Partition
 from klamm.controller.events import ApiPartitionReassignment, ResumeAfterFailure, TopicDeletion
 from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
 from klamm.controller.handlers.reassignment_requests import on_api_reassignment
 from klamm.controller.handlers.topic_deletion import on_topic_deletion
 from klamm.controller.states import PartitionState
+from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk import znodes

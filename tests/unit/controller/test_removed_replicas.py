@@ -4,7 +4,6 @@ import pytest
 from tests.support.controller_room import Room
 from tests.unit.controller.reassigning import ask, assigned, ids, join, leave_request, room_with
 
-from klamm.controller.context import Partition
 from klamm.controller.events import (
     BrokerChange,
     LeaderAndIsrResponseReceived,
@@ -22,6 +21,7 @@ from klamm.controller.handlers.responses import on_leader_and_isr_response
 from klamm.controller.handlers.topic_deletion import on_replica_deletion_answer
 from klamm.controller.handlers.topics import on_topic_change
 from klamm.controller.states import ReplicaState
+from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.wire.messages import LeaderAndIsrPartitionError, LeaderAndIsrResponse, LeaderAndIsrTopicError

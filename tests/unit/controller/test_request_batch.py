@@ -5,9 +5,8 @@ from tests.unit.controller.request_scene import Scene, ids
 from klamm.controller.control_requests import (
     LeaderAndIsrItem,
     UpdateMetadataItem,
-    leader_and_isr_state,
-    metadata_state,
 )
+from klamm.controller.sent_states import leader_and_isr_state, metadata_state
 from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr

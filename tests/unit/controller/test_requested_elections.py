@@ -374,3 +374,15 @@ async def test_elections_skip_partitions_of_a_topic_that_is_being_deleted() -> N
 
     assert errors(answer) == {"a-0": ErrorCode.INVALID_TOPIC_EXCEPTION}
     assert room.stored("a-0").leader == 2
+
+
+async def test_the_refusal_of_an_election_that_was_answered_is_not_made() -> None:
+    class Election(ReplicaLeaderElection):
+        def refusal(self, error: ErrorCode) -> ElectionAnswer:
+            raise AssertionError("one refusal for each of 100,000 partitions holds the event loop")
+
+    election = Election([], unclean=False)
+    election.answer(ElectionAnswer())
+    election.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    assert election.reply.result() == ElectionAnswer()

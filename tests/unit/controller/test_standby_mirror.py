@@ -15,6 +15,8 @@ from tests.support.waiting import settle
 from klamm.controller import mirror as mirrors
 from klamm.controller.mirror import Mirror, MirrorLost, changed_by
 from klamm.controller.observer import Observer
+from klamm.controller.settings import ControllerSettings, parse_ibp
+from klamm.controller.state_encoder import StateEncoder
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -46,8 +48,9 @@ class Comparison(Observer):
         self.compared = 0
 
     def on_context_read(self, since: int) -> None:
-        context = self._room.term.context
-        assert describe(context) == describe(read_from_scratch(self._room.ensemble.tree, context, 1 << 62))
+        term = self._room.term
+        scratch = read_from_scratch(self._room.ensemble.tree, term.context, 1 << 62, term.settings)
+        assert describe(term.context) == describe(scratch)
         self.compared += 1
 
 
@@ -128,7 +131,7 @@ async def room_with_mirror() -> tuple[Room, Mirror, MemoryZooKeeper]:
     room = await Room.open(topics=TOPICS)
     room.observer = Comparison(room)
     session = room.ensemble.client()
-    room.mirror = Mirror(session, CountedSlices(), uses_topic_ids=True)
+    room.mirror = Mirror(session, CountedSlices(), ControllerSettings(BrokerId(1)))
     await room.mirror.load()
     return room, room.mirror, session
 
@@ -351,11 +354,26 @@ async def test_a_broker_whose_only_topic_was_deleted_is_not_in_the_context_of_th
     assert sorted(room.term.context.replica_states) == [1, 2, 3]
 
 
+async def test_a_mirror_encodes_the_states_that_it_reads() -> None:
+    room, mirror, _ = await room_with_mirror()
+    partitions = list(mirror.context.partitions())
+    encoder = StateEncoder(room.settings)
+    assert [p.encoded for p in partitions] == [encoder.common(p) for p in partitions]
+
+    async with following(mirror):
+        room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
+
+    changed = mirror.context.topics["a"].partitions[0]
+    assert changed.leadership is not None
+    assert changed.leadership.leader_epoch == CHANGED.leader_epoch
+    assert changed.encoded == encoder.common(changed)
+
+
 async def test_a_topic_that_gets_an_id_has_it_in_the_mirror() -> None:
     room = await Room.open()
     without = {0: ReplicaAssignment((BrokerId(1),))}
     room.ensemble.apply([Create(znodes.topic_path("old"), znodes.encode_topic(None, without))])
-    mirror = Mirror(room.ensemble.client(), CountedSlices(), uses_topic_ids=False)
+    mirror = Mirror(room.ensemble.client(), CountedSlices(), ControllerSettings(BrokerId(1), ibp=parse_ibp("2.7")))
     await mirror.load()
     assert mirror.context.topics["old"].id is None
 
@@ -411,7 +429,7 @@ async def test_a_node_keeps_no_standby_mirror_if_zookeeper_lacks_persistent_watc
     room.ensemble.refuses_subtree_watches = True
 
     with pytest.raises(Unimplemented):
-        await Mirror(room.ensemble.client(), CountedSlices(), uses_topic_ids=True).load()
+        await Mirror(room.ensemble.client(), CountedSlices(), ControllerSettings(BrokerId(1))).load()
 
 
 async def test_a_discarded_standby_mirror_releases_its_partitions() -> None:
@@ -458,7 +476,7 @@ async def test_loading_a_standby_mirror_without_the_znode_brokers_topics_raises_
     room = Room()
 
     with pytest.raises(NoNode):
-        await Mirror(room.ensemble.client(), CountedSlices(), uses_topic_ids=True).load()
+        await Mirror(room.ensemble.client(), CountedSlices(), ControllerSettings(BrokerId(1))).load()
 
 
 def test_a_finished_mirror_has_the_notices_of_a_server_that_lags() -> None:
@@ -469,8 +487,7 @@ def test_a_finished_mirror_has_the_notices_of_a_server_that_lags() -> None:
         for path in (znodes.partitions_path("a"), znodes.partition_path(TopicPartition("a", 0))):
             await writer.create(path, b"")
         await writer.create(STATE, znodes.encode_state(CHANGED))
-        reader = await model.client("reader", "zk-2:2181")
-        mirror = Mirror(reader, CountedSlices(), uses_topic_ids=True)
+        mirror = Mirror(await model.client("reader", "zk-2:2181"), CountedSlices(), ControllerSettings(BrokerId(1)))
         await mirror.load()
         model.servers[1].lag_s = lambda: 2.0
 

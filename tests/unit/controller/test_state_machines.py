@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 from tests.support.controller_room import Room
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.events import BrokerChange
 from klamm.controller.handlers.brokers import on_broker_change
@@ -17,6 +17,7 @@ from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.replicas import replicas_new, replicas_offline, replicas_online
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId

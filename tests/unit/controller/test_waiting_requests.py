@@ -10,9 +10,9 @@ from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
     UpdateMetadataItem,
-    metadata_state,
 )
 from klamm.controller.pending import MAX_UNMERGED_REQUESTS, MERGE_STEP_PARTITIONS, PendingRequests
+from klamm.controller.sent_states import metadata_state
 from klamm.controller.steps import REQUEST_PARTITIONS
 
 
@@ -44,6 +44,15 @@ def test_a_queued_leader_and_isr_does_not_overtake_a_changed_broker_list() -> No
     items += [umr(scene), lisr(scene, p), umr(scene, p)]
 
     assert waiting(items) == ["LISR a-0=1/[1,2]/0/4", "UMR a-0=4/[1,2]/1/4", "LISR a-0=4/[1,2]/1/4"]
+
+
+def test_a_small_leader_and_isr_request_stays_small() -> None:
+    scene = Scene(partitions=3)
+    items = [lisr(scene, p) for p in scene.partitions]
+    for item in items:
+        item.max_partitions = 2
+
+    assert [len(r.split()) - 1 for r in waiting([*items, umr(scene)]) if r.startswith("LISR")] == [2, 1]
 
 
 def test_a_queued_leader_and_isr_does_not_overtake_a_stop_replica() -> None:
@@ -123,7 +132,7 @@ def test_compaction_of_queued_requests_does_not_merge_across_a_large_stop_replic
     assert texts == [*(f"SR {p}@0" for p in scene.partitions), "UMR a-0=1/[1,2]/0/4"]
 
 
-def test_update_metadata_requests_of_different_partitions_stay_unmerged_and_shared_by_brokers(
+def test_update_metadata_requests_of_different_partitions_are_not_merged_and_all_brokers_share_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)

@@ -7,8 +7,9 @@ the assignment. Source: KafkaController.tryProcessAlterPartition (3.9).
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.plans import StatePlan
+from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState

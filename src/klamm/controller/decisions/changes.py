@@ -7,7 +7,8 @@ processLeaderAndIsrResponseReceived in KafkaController.scala (3.9).
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from klamm.controller.context import ControllerContext, Partition, Topic
+from klamm.controller.context import ControllerContext
+from klamm.controller.topic import Partition, Topic
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.errors import ErrorCode

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
+from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 

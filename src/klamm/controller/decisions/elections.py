@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.plans import Reasons, StatePlan
+from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 

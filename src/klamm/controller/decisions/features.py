@@ -1,9 +1,9 @@
 """Which feature levels may be finalized. Source: KafkaController.processFeatureUpdates, FeatureZNode (3.9)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -16,6 +16,9 @@ class UpgradeType(IntEnum):
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
+
+
+_UPGRADE_TYPES: Final = frozenset(UpgradeType)
 
 
 class FeatureUpdate(NamedTuple):
@@ -43,12 +46,16 @@ class FeaturePlan:
 
 def plan_feature_updates(
     levels: Mapping[str, int],
-    updates: Sequence[FeatureUpdate],
+    updates: Iterable[FeatureUpdate],
     supported: Mapping[str, FeatureRange],
     brokers: Mapping[BrokerId, Mapping[str, FeatureRange]],
+    plan: FeaturePlan | None = None,
 ) -> FeaturePlan:
-    """Check each update against the `levels` finalized now and the ranges that this node and the brokers support."""
-    plan = FeaturePlan(dict(levels))
+    """Check each update against the `levels` finalized now and the ranges that this node and the brokers support.
+
+    With `plan`, which has what was decided of other updates, these are added to it.
+    """
+    plan = plan or FeaturePlan(dict(levels))
     for update in updates:
         why_not = _refusal(update, levels.get(update.feature), supported, brokers)
         if why_not is not None:
@@ -71,7 +78,7 @@ def _refusal(
     """Kafka's message for an invalid update, checked in Kafka's order; None if it is valid."""
     if not update.feature:
         return "Feature name can not be empty."
-    if update.upgrade_type not in set(UpgradeType):
+    if update.upgrade_type not in _UPGRADE_TYPES:
         return "Received unknown upgrade type."
     if update.deletes:
         return "Can not delete non-existing finalized feature." if existing is None else None

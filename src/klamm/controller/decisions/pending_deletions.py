@@ -9,7 +9,8 @@ the log is deleted.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from klamm.controller.context import ControllerContext, Partition, ReplicasPendingDeletion, Topic
+from klamm.controller.context import ControllerContext, ReplicasPendingDeletion
+from klamm.controller.topic import Partition, Topic
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 

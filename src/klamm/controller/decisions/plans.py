@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from klamm.controller.context import Partition
+from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr

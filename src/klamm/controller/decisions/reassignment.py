@@ -7,8 +7,9 @@ list of replicas. Source: KafkaController.validateReplicas and related methods (
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.plans import Refusal, StatePlan
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition

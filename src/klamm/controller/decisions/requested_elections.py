@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.plans import Refusal
+from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+
+_MISSING: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 
 
 @dataclass(slots=True)
@@ -16,12 +20,12 @@ class RequestedElections:
     electable: dict[TopicPartition, Partition] = field(default_factory=dict)
     refused: dict[TopicPartition, Refusal] = field(default_factory=dict)
 
-    def add(self, context: ControllerContext, asked: Iterable[TopicPartition], unclean: bool) -> None:
+    def add(self, context: ControllerContext, requested: Iterable[TopicPartition], unclean: bool) -> None:
         """Add requested partitions to `electable` or, with the reason, to `refused`."""
-        for key in asked:
+        for key in requested:
             partition = context.partition(key.topic, key.partition)
             if partition is None:
-                self.refused[key] = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+                self.refused[key] = _MISSING
             elif context.is_to_be_deleted(partition):
                 self.refused[key] = Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
             elif (needless := _why_not_needed(context, partition, unclean)) is not None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.states import ReplicaState
+from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId
 
 ByBroker = dict[BrokerId, list[Partition]]

@@ -6,7 +6,6 @@ Source: KafkaController.processBrokerChange, KafkaController.doControlledShutdow
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 
-from klamm.controller.context import Partition
 from klamm.controller.decisions.changes import diff_brokers
 from klamm.controller.decisions.controlled_shutdown import (
     ControlledShutdownPlan,
@@ -23,7 +22,9 @@ from klamm.controller.handlers.reassignment import advance_reassignments
 from klamm.controller.handlers.replicas import Replicas, SentStates, replicas_offline, replicas_online
 from klamm.controller.handlers.topic_deletion import deletions_on, fail_replica_deletions, resume_deletions
 from klamm.controller.states import PartitionState
+from klamm.controller.steps import SHUTDOWN_PARTITIONS
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.brokers import Broker
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
@@ -208,15 +209,29 @@ async def on_controlled_shutdown(term: TermContext, event: ControlledShutdown) -
         event.refuse(error)
         return
     context.begin_shutdown(broker)
-    plan = ControlledShutdownPlan([], [])
-    async for chunk in term.slices.over(list(context.replicas_on(broker))):
-        plan_controlled_shutdown(context, broker, chunk, plan)
-    await bring_online(term, plan.led, elect_for_controlled_shutdown)
-    async for chunk in term.slices.over(plan.followed):
-        for p in chunk:
-            term.batch.add_stop_replica([broker], p, delete=False)
-    await term.send_requests()
-    await replicas_offline(term, {broker: plan.followed})
+    if term.batch.coalesces_requests:
+        term.batch.max_partitions = SHUTDOWN_PARTITIONS
+    try:
+        await _move_leaders_and_followers(term, broker)
+    finally:
+        term.batch.max_partitions = None
     remaining = remaining_leaders(context, broker)
     term.journal.line(term.cause, "controlled-shutdown", broker=broker, partitions=by_topic(remaining))
     event.answer(ShutdownAnswer(ErrorCode.NONE, tuple(p.key for p in remaining)))
+
+
+async def _move_leaders_and_followers(term: TermContext, broker: BrokerId) -> None:
+    """Elect new leaders for what the broker leads, and take it out of the ISRs of what it follows.
+
+    A follower is stopped after its leader got the ISR without it: between the two, acks=all would wait for it. Kafka
+    stops it first, and once more then.
+    """
+    plan = ControlledShutdownPlan([], [])
+    async for chunk in term.slices.over(list(term.context.replicas_on(broker))):
+        plan_controlled_shutdown(term.context, broker, chunk, plan)
+    await bring_online(term, plan.led, elect_for_controlled_shutdown)
+    if not term.batch.coalesces_requests:
+        for p in plan.followed:
+            term.batch.add_stop_replica([broker], p, delete=False)
+        await term.send_requests()
+    await replicas_offline(term, {broker: plan.followed})

@@ -4,7 +4,7 @@ In ZooKeeper mode no node supports a feature unless its settings say so; feature
 deleted. Source: KafkaController, processAllocateProducerIds, DelegationTokenManager.expireTokens (3.9).
 """
 
-from klamm.controller.decisions.features import FeatureAnswer, plan_feature_updates
+from klamm.controller.decisions.features import FeatureAnswer, FeaturePlan, plan_feature_updates
 from klamm.controller.events import AllocateProducerIds, DelegationTokenExpiry, ProducerIds, UpdateFeatures
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode, KlammError
@@ -39,8 +39,10 @@ async def on_update_features(term: TermContext, event: UpdateFeatures) -> None:
         return
     stored, version = await term.store.read_features()
     brokers = {b: r.features for b, r in (await term.store.read_brokers()).brokers.items()}
-    plan = plan_feature_updates(stored.levels, event.updates, term.settings.supported_features, brokers)
-    for feature, why in plan.refused.items():
+    plan = FeaturePlan(dict(stored.levels))
+    async for piece in term.slices.over(event.updates):
+        plan_feature_updates(stored.levels, piece, term.settings.supported_features, brokers, plan)
+    async for feature, why in term.slices.each(plan.refused.items()):
         term.journal.refused(term.cause, "feature update", why, feature=feature)
     outcome: tuple[ErrorCode, str | None] = (ErrorCode.NONE, None)
     epoch = None
@@ -51,7 +53,7 @@ async def on_update_features(term: TermContext, event: UpdateFeatures) -> None:
             raise
         except KlammError as error:
             outcome = (ErrorCode.FEATURE_UPDATE_FAILED, str(error))
-    refused = {feature: (ErrorCode.INVALID_REQUEST, why) for feature, why in plan.refused.items()}
+    refused = await term.slices.dict_of((f, (ErrorCode.INVALID_REQUEST, why)) for f, why in plan.refused.items())
     event.answer(FeatureAnswer(ErrorCode.NONE, None, {**dict.fromkeys(plan.accepted, outcome), **refused}, epoch))
 
 
@@ -86,7 +88,7 @@ def begin_expiring_tokens(term: TermContext) -> None:
 
 
 async def on_token_expiry(term: TermContext, event: DelegationTokenExpiry) -> None:
-    """Delete expired tokens. A token that cannot be decoded, which nobody can use, stays and is journalled."""
+    """Delete expired tokens. A token that cannot be decoded is useless; it is kept and journalled."""
     interval_ms = term.settings.token_check_interval_ms
     assert interval_ms is not None, "this event is queued only where delegation tokens are enabled"
     term.timers.after(TIMER, interval_ms / 1000, DelegationTokenExpiry())

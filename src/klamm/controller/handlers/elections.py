@@ -25,7 +25,7 @@ from klamm.controller.handlers.partitions import bring_online, trigger_online
 from klamm.controller.handlers.tool_requests import change_list
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk.admin_znodes import decode_preferred_election
 from klamm.zk.tool_requests import remove_unless_changed
 from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
@@ -72,21 +72,25 @@ async def _elect(term: TermContext, asked: Sequence[TopicPartition], unclean: bo
     plan = RequestedElections()
     async for chunk in term.slices.over(asked):
         plan.add(term.context, chunk, unclean)
-    _journal_refused(term, plan.refused)
+    await _journal_refused(term, plan.refused)
     await bring_online(term, list(plan.electable.values()), elect_unclean if unclean else elect_preferred)
-    failed = {
-        key: why for key, p in plan.electable.items() if (why := why_not_elected(term.context, p, unclean)) is not None
-    }
-    leaders = {key: p.leader for key, p in plan.electable.items() if key not in failed}
-    return ElectionAnswer(leaders, plan.refused | failed)
+    leaders: dict[TopicPartition, BrokerId] = {}
+    async for key, partition in term.slices.each(plan.electable.items()):
+        if (why := why_not_elected(term.context, partition, unclean)) is None:
+            leaders[key] = partition.leader
+        else:
+            plan.refused[key] = why
+    return ElectionAnswer(leaders, plan.refused)
 
 
-def _journal_refused(term: TermContext, refused: dict[TopicPartition, Refusal]) -> None:
+async def _journal_refused(term: TermContext, refused: dict[TopicPartition, Refusal]) -> None:
     """Journal the refused elections; of those that are not needed, which are often many, only the number."""
-    told = {key: r for key, r in refused.items() if r.error is not ErrorCode.ELECTION_NOT_NEEDED}
-    if needless := len(refused) - len(told):
+    reported = await term.slices.dict_of(
+        (key, r) for key, r in refused.items() if r.error is not ErrorCode.ELECTION_NOT_NEEDED
+    )
+    if needless := len(refused) - len(reported):
         term.journal.refused(term.cause, "election", "ELECTION_NOT_NEEDED", partition_count=needless)
-    term.refuse_requested("election", told)
+    await term.refuse_requested("election", reported)
 
 
 # ---- brought back by ourselves

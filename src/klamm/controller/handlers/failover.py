@@ -3,14 +3,19 @@
 Source: KafkaController.onControllerFailover, initializeControllerContext (3.9).
 """
 
-from klamm.controller.context import Partition
+from collections.abc import Mapping, Set
+from itertools import chain
+from typing import Final
+
+from klamm.controller.context import ControllerContext
+from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.decisions.plans import StatePlan, plan_unnoticed_restarts
 from klamm.controller.events import ResumeAfterFailure
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
 from klamm.controller.handlers.cluster_services import begin_expiring_tokens, set_up_features
 from klamm.controller.handlers.elections import begin_rebalancing, on_listed_election
 from klamm.controller.handlers.mirrored import take_mirror
-from klamm.controller.handlers.partitions import trigger_online
+from klamm.controller.handlers.partitions import bring_online, electable_partitions, trigger_online
 from klamm.controller.handlers.pending_deletions import (
     load_pending_deletions,
     remove_finished_records,
@@ -18,27 +23,32 @@ from klamm.controller.handlers.pending_deletions import (
 )
 from klamm.controller.handlers.reassignment import advance_reassignments
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
-from klamm.controller.handlers.replicas import replicas_offline, replicas_online
+from klamm.controller.handlers.replicas import Replicas, replicas_offline, replicas_online
 from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.handlers.topic_deletion import queue_deletions, resume_deletions
 from klamm.controller.handlers.topics import load_topics
 from klamm.controller.loading import put_states
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.controller.steps import READ_PARTITIONS, WRITE_PARTITIONS, gather_limited
+from klamm.controller.steps import READ_PARTITIONS, REQUEST_PARTITIONS, WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition, Topic
+from klamm.controller.whole_topics import may_be_sent_whole, parts_of, sent_to_live_replicas
 from klamm.model.ids import BrokerId
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
 
 _BEFORE_OFFLINE = (ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE)
 """Replica states before OfflineReplica; a term begins with replicas of dead brokers in DeletionIneligible."""
+MAX_SENT_BY_PARTITION: Final = REQUEST_PARTITIONS
+"""In a cluster with more partitions topics are sent as a whole where that is possible."""
 
 
 async def on_controller_failover(term: TermContext) -> None:
     """Read all state from ZooKeeper, send the broker list, then start replicas, partitions and pending work.
 
     Notifications are deleted before the context is read, since reading it covers what they announce. The broker list is
-    sent before any LeaderAndIsr, because a broker cannot follow a leader that it does not know (KAFKA-4443).
+    sent before any LeaderAndIsr, because a broker cannot follow a leader that it does not know (KAFKA-4443). Partitions
+    with a live leader lose their dead ISR members after the elections: the others wait for a leader (decision 0022).
     """
     await set_up_features(term)
     for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
@@ -51,9 +61,12 @@ async def on_controller_failover(term: TermContext) -> None:
     await term.send_requests()
     await send_pending_deletions(term, list(term.context.registered))
     await _replace_restarted_members(term)
-    await _start_replicas(term)
+    offline = await _start_live_replicas(term)
     await _start_partitions(term)
-    await trigger_online(term)
+    for partitions in chunks(await electable_partitions(term), REQUEST_PARTITIONS):
+        await replicas_offline(term, _dead_replicas(term, partitions), elections_follow=True)
+        await bring_online(term, partitions, elect_offline)
+    await replicas_offline(term, await _not_offline_yet(term, offline))
     await resume_reassignments(term)
     await resume_deletions(term, to_be_deleted)
     await on_listed_election(term)
@@ -146,18 +159,20 @@ async def _members_restarted_unnoticed(term: TermContext) -> dict[Partition, tup
     context = term.context
     restarted: dict[Partition, tuple[BrokerId, ...]] = {}
     for broker, known in context.registered.items():
+        registered_at = known.epoch
         async for chunk in term.slices.over(list(context.replicas_on(broker))):
-            for p in chunk:
-                if known.epoch <= p.written_at or p.leadership is None or broker not in p.leadership.isr:
+            for p in [p for p in chunk if p.written_at < registered_at]:
+                if p.leadership is None or broker not in p.leadership.isr:
                     continue
                 if len(p.replicas) > 1 and not context.is_to_be_deleted(p):
                     restarted[p] = (*restarted.get(p, ()), broker)
     return restarted
 
 
-async def _start_replicas(term: TermContext) -> None:
-    """Replicas on live brokers become Online and get LeaderAndIsr; others become Offline and leave their ISRs."""
+async def _start_live_replicas(term: TermContext) -> Replicas:
+    """Replicas on live brokers become Online and get LeaderAndIsr; returns the others, which are to become Offline."""
     context = term.context
+    whole = await _add_whole_topics(term)
     online: dict[BrokerId, list[Partition]] = {}
     offline: dict[BrokerId, list[Partition]] = {}
     for broker, states in context.replica_states.items():
@@ -167,19 +182,84 @@ async def _start_replicas(term: TermContext) -> None:
         initial = ReplicaState.ONLINE if live else ReplicaState.DELETION_INELIGIBLE
         async for chunk in term.slices.over(replicas):
             states.update(dict.fromkeys(chunk, initial))
+    if whole:
+        _notify_observer(context, online)
+        online = await _replicas_of_other_topics(term, whole)
     await replicas_online(term, not_to_be_deleted(term, online))
-    await replicas_offline(term, not_to_be_deleted(term, offline))
+    return not_to_be_deleted(term, offline)
+
+
+def _dead_replicas(term: TermContext, partitions: list[Partition]) -> Replicas:
+    """The replicas of these partitions on brokers that are not live."""
+    live, found = term.context.live, dict[BrokerId, list[Partition]]()
+    for p in partitions:
+        for broker in p.replicas:
+            if broker not in live:
+                found.setdefault(broker, []).append(p)
+    return found
+
+
+async def _not_offline_yet(term: TermContext, offline: Replicas) -> Replicas:
+    """Those of the offline replicas that are not in state Offline."""
+    found = dict[BrokerId, list[Partition]]()
+    for broker, replicas in offline.items():
+        states = term.context.replicas_on(broker)
+        async for chunk in term.slices.over(replicas):
+            found.setdefault(broker, []).extend(p for p in chunk if states.get(p) is not ReplicaState.OFFLINE)
+    return found
+
+
+async def _add_whole_topics(term: TermContext) -> set[str]:
+    """Add the topics to the batch that are sent as a whole; returns their names. Small clusters have none.
+
+    It costs less than a request for each replica, and leaves the same states with the brokers.
+    """
+    context, whole = term.context, set[str]()
+    if context.partition_count <= MAX_SENT_BY_PARTITION or not term.batch.takes_whole_topics:
+        return whole
+    for topic in context.topics.values():
+        if may_be_sent_whole(context, topic) and await _all_sent_to_live_replicas(term, topic):
+            term.batch.add_whole_topic(topic)
+            whole.add(topic.name)
+    return whole
+
+
+async def _all_sent_to_live_replicas(term: TermContext, topic: Topic) -> bool:
+    """Whether all partitions of the topic have a state and a live replica."""
+    for partitions in parts_of(topic):
+        await term.slices.checkpoint(len(partitions))
+        if not sent_to_live_replicas(term.context, partitions):
+            return False
+    return True
+
+
+def _notify_observer(context: ControllerContext, online: Mapping[BrokerId, list[Partition]]) -> None:
+    """Notify the observer, if there is one, that these replicas are Online, the state that they have already."""
+    if context.observer is not None:
+        for broker, replicas in online.items():
+            context.move_replicas(broker, replicas, ReplicaState.ONLINE)
+
+
+async def _replicas_of_other_topics(term: TermContext, whole: Set[str]) -> dict[BrokerId, list[Partition]]:
+    """By live broker, the partitions with a replica on it whose topics are not sent as a whole."""
+    live = term.context.live
+    held: dict[BrokerId, list[Partition]] = {}
+    others = (t.partitions.values() for name, t in term.context.topics.items() if name not in whole)
+    async for chunk in term.slices.over(chain.from_iterable(others)):
+        for p in chunk:
+            for broker in live.intersection(p.replicas):
+                held.setdefault(broker, []).append(p)
+    return held
 
 
 async def _start_partitions(term: TermContext) -> None:
     """Set each partition's state: New without a state znode, Online with a live leader, else Offline."""
     context = term.context
     async for chunk in term.slices.over(context.partitions()):
-        for p in chunk:
-            if p.leadership is None:
-                context.start(p, PartitionState.NEW)
-                if context.is_to_be_deleted(p):
-                    context.half_deleted[p] = None
-            else:
-                is_led = context.is_online(p.leader, p)
-                context.start(p, PartitionState.ONLINE if is_led else PartitionState.OFFLINE)
+        for p in context.start_led(chunk):
+            if p.leadership is not None:
+                context.start(p, PartitionState.OFFLINE)
+                continue
+            context.start(p, PartitionState.NEW)
+            if context.is_to_be_deleted(p):
+                context.half_deleted[p] = None

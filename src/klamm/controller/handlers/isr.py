@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from klamm.controller.context import Partition, Topic
 from klamm.controller.decisions.alter_partition import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     Proposal,
@@ -19,6 +18,7 @@ from klamm.controller.handlers.notifications import notifications
 from klamm.controller.handlers.reassignment import complete_if_in_sync
 from klamm.controller.handlers.state_changes import States, StatesChanged, change_states
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition, Topic
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import ZERO_ID

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from klamm.controller.context import Partition
 from klamm.controller.loading import remove_topics
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.zk.errors import NoAuth
 from klamm.zk.fenced import chunks
 from klamm.zk.jute import Stat
@@ -69,5 +69,5 @@ async def _watch_topics(term: TermContext, names: Sequence[str]) -> dict[str, St
 
 
 def _is_unchanged(mzxid: int, stat: Stat | None) -> bool:
-    """Whether the znode is the one that was read: a topic that was created anew has another mzxid, too."""
+    """Whether the znode is the one that was read: a topic that was created again has another mzxid, too."""
     return stat is not None and stat.mzxid == mzxid

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import (
     ElectionPlan,
     Facts,
@@ -22,6 +21,7 @@ from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.states import PartitionState
 from klamm.controller.steps import READ_PARTITIONS, REQUEST_PARTITIONS, WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import (
     INITIAL_LEADER_EPOCH,
@@ -38,7 +38,12 @@ UNCLEAN_CONFIG: Final = "unclean.leader.election.enable"
 
 
 async def trigger_online(term: TermContext, topic: str | None = None) -> int:
-    """Elect leaders for all New and Offline partitions, of one topic or all; returns how many were elected.
+    """Elect leaders for all New and Offline partitions, of one topic or all; returns how many were elected."""
+    return await bring_online(term, await electable_partitions(term, topic), elect_offline)
+
+
+async def electable_partitions(term: TermContext, topic: str | None = None) -> list[Partition]:
+    """The New and Offline partitions with a live replica, of one topic or all; those without one are journalled.
 
     Internal topics come first: all groups and transactions with a coordinator there wait for it.
     """
@@ -53,7 +58,7 @@ async def trigger_online(term: TermContext, topic: str | None = None) -> int:
             electable = [p for p in asked if not live.isdisjoint(p.replicas)] if without_live_replica else asked
             urgent += [p for p in electable if p.topic in INTERNAL_TOPICS]
             waiting += [p for p in electable if p.topic not in INTERNAL_TOPICS]
-    return await bring_online(term, urgent + waiting, elect_offline)
+    return urgent + waiting
 
 
 async def bring_online(

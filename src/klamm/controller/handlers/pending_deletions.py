@@ -5,7 +5,7 @@ These are replicas of deleted topics on dead brokers, and all replicas that a re
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from klamm.controller.context import Partition, ReplicasPendingDeletion
+from klamm.controller.context import ReplicasPendingDeletion
 from klamm.controller.decisions.pending_deletions import (
     pending_deletions_by_topic,
     pending_deletions_of,
@@ -15,6 +15,7 @@ from klamm.controller.decisions.pending_deletions import (
 from klamm.controller.decisions.topic_deletion import ByBroker
 from klamm.controller.states import ReplicaState
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.telemetry.journal import by_topic

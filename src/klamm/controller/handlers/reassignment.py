@@ -8,7 +8,6 @@ dropped (KAFKA-14808), and no replica is dropped while none that stays can lead.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
 from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.decisions.reassignment import awaited, dropped_replicas, is_in_sync, plan_epochs
@@ -22,6 +21,7 @@ from klamm.controller.handlers.topic_deletion import resume_deletions
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.steps import WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from klamm.controller.context import Partition
 from klamm.controller.decisions.plans import Refusal
 from klamm.controller.decisions.reassignment import ReassignmentPlan
 from klamm.controller.events import (
@@ -17,6 +16,7 @@ from klamm.controller.events import (
 from klamm.controller.handlers.reassignment import advance_reassignments, begin_reassignments, complete_if_in_sync
 from klamm.controller.handlers.tool_requests import REASSIGNMENT_LIST, change_list, remove_entries
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal import by_topic
@@ -33,8 +33,9 @@ async def on_api_reassignment(term: TermContext, event: ApiPartitionReassignment
     if plan.begin:
         await remove_entries(term, lambda entry: term.context.partition(*entry[0]) in plan.begin)
     failed = await begin_reassignments(term, plan.begin)
-    term.refuse_requested("reassignment", plan.refused)
-    event.answer(ReassignmentAnswer(ErrorCode.NONE, plan.refused | _could_not_begin(failed)))
+    await term.refuse_requested("reassignment", plan.refused)
+    plan.refused.update(_could_not_begin(failed))
+    event.answer(ReassignmentAnswer(ErrorCode.NONE, plan.refused))
 
 
 async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) -> None:
@@ -55,7 +56,7 @@ async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) 
     async for key, replicas in term.slices.each(listed.items()):
         plan.add_from_znode(term.context, key, replicas)
     failed = await begin_reassignments(term, plan.begin)
-    term.refuse_requested("reassignment", plan.refused)
+    await term.refuse_requested("reassignment", plan.refused)
     refused = plan.refused | _could_not_begin(failed)
     if refused or not listed:
         await remove_entries(term, lambda entry: entry[0] in refused and entry[1] == listed[entry[0]])

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from klamm.controller.context import Partition
 from klamm.controller.decisions.plans import StatePlan, plan_isr_removal
 from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.states import ReplicaState
 from klamm.controller.steps import WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.fenced import chunks
@@ -54,12 +54,21 @@ async def replicas_online(term: TermContext, replicas: Replicas, elections_follo
         await term.send_requests()
 
 
-async def replicas_offline(term: TermContext, replicas: Replicas, sent: SentStates = MappingProxyType({})) -> None:
-    """Stop replicas, remove them from ISRs and notify the other replicas, except of states in `sent`."""
+async def replicas_offline(
+    term: TermContext,
+    replicas: Replicas,
+    sent: SentStates = MappingProxyType({}),
+    elections_follow: bool = False,
+) -> None:
+    """Stop replicas, remove them from ISRs and notify the other replicas, except of states in `sent`.
+
+    With `elections_follow` the requests are not sent yet: the elections' results go into the same requests.
+    """
     for broker in sorted(replicas):
         steps = (_take_offline(term, broker, chunk, sent) for chunk in chunks(replicas[broker], WRITE_PARTITIONS))
         await gather_limited(steps)
-    await term.send_requests()
+    if not (elections_follow and term.batch.coalesces_requests):
+        await term.send_requests()
 
 
 async def remove_from_isrs(term: TermContext, replicas: Replicas) -> list[Partition]:

@@ -6,7 +6,6 @@ Source: processLeaderAndIsrResponseReceived, processUpdateMetadataResponseReceiv
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from klamm.controller.context import Partition
 from klamm.controller.decisions.changes import DirChanges, diff_offline_dirs
 from klamm.controller.events import (
     LeaderAndIsrResponseReceived,
@@ -19,6 +18,7 @@ from klamm.controller.handlers.pending_deletions import on_leader_and_isr_answer
 from klamm.controller.handlers.replicas import replicas_online
 from klamm.controller.steps import REQUEST_PARTITIONS
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.telemetry.journal import by_topic

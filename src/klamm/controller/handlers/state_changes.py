@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from klamm.controller.context import Partition
 from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.partition_states import StatesRead
 

@@ -7,8 +7,8 @@ Source: KafkaController.maybeRemoveFromZkReassignment (3.9).
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from klamm.controller.context import Partition
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk.admin_znodes import decode_reassignment, encode_reassignment
 from klamm.zk.errors import WriteRefused

@@ -6,7 +6,6 @@ Handlers that end what a deletion may wait for (a reassignment, a dead broker) c
 import asyncio
 from collections.abc import Collection, Iterable
 
-from klamm.controller.context import Partition
 from klamm.controller.decisions.reassignment import is_in_sync
 from klamm.controller.decisions.topic_deletion import Step, Survey, add_to_survey, decide_deletion_step
 from klamm.controller.events import (
@@ -26,6 +25,7 @@ from klamm.controller.handlers.topics import on_topic_change, remove_deletion_re
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.steps import DELETED_TOPICS
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal import by_topic

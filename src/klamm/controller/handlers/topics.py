@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from klamm.controller.context import Partition, Topic
 from klamm.controller.decisions.changes import added_partitions, diff_topics, is_another_topic
 from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
@@ -14,6 +13,7 @@ from klamm.controller.loading import add_topics
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.steps import READ_TOPICS
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition, Topic
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
@@ -58,7 +58,7 @@ async def remove_deletion_requests(term: TermContext, topics: Iterable[str]) -> 
 
 
 async def on_partition_modifications(term: TermContext, event: PartitionModifications) -> None:
-    """Create added partitions; a topic that was recreated under its name is removed and loaded anew."""
+    """Create added partitions; a topic that was recreated under its name is removed and loaded again."""
     name = event.topic
     found, unreadable = await term.store.read_topics([name], watch=True)
     _journal_unreadable(term, unreadable)
