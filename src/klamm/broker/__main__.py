@@ -3,5 +3,6 @@
 import sys
 
 from klamm.broker.run import run_node
+from klamm.runtime.main_loop import end_process
 
-sys.exit(run_node(sys.argv[1]))
+end_process(run_node(sys.argv[1]))

@@ -49,7 +49,7 @@ from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.connection import Connection
 from klamm.config.dynamic_config import DynamicConfig
-from klamm.config.node_config import NodeConfig
+from klamm.config.node_config import RACK_AWARE_SELECTOR, NodeConfig
 from klamm.controller.controller import Controller
 from klamm.controller.decisions.standby import StandbyMode, keeps_mirror
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
@@ -140,7 +140,9 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
         controller=controller,
         features=features,
         replicas=replicas,
-        fetch=Fetch(cache, replicas, config.fetch_max_bytes),
+        fetch=Fetch(
+            cache, replicas, config.fetch_max_bytes, is_rack_aware=config.replica_selector_class == RACK_AWARE_SELECTOR
+        ),
         producer_ids=producer_ids,
         groups=groups,
         transactions=transactions,
@@ -181,8 +183,9 @@ def _journal_error_reporter(journal: Journal) -> OnUnexpectedError:
 
 
 async def _fill_metadata_cache(context: NodeContext, cache: MetadataCache) -> None:
-    """Put brokers and controller from ZooKeeper into the cache, until the first UpdateMetadata arrives."""
+    """Put brokers, controller and topic names from ZooKeeper into the cache, until the first UpdateMetadata arrives."""
     store = context.store()
+    cache.expect_topics(await store.list_topics())
     brokers = (await store.read_brokers()).brokers
     controller = await store.read_controller()
     cache.fill_brokers((r.broker for r in brokers.values()), controller.broker if controller else None)
@@ -398,10 +401,10 @@ def _build_journal_topic(context: NodeContext, cache: MetadataCache, channel: Co
 def _build_services(parts: Parts, listeners: BoundListeners, lifecycle: Lifecycle) -> None:
     """Add the parts that clients can reach; ports open last and close first."""
     context = parts.context
-    dispatcher = Dispatcher(routes(parts))
+    dispatcher = Dispatcher(routes(parts), context.world.request_slices, context.config.klamm_max_request_elements)
     endpoint = MetricsEndpoint(context.world.network, NodeMetrics(parts, dispatcher).render_page)
     lifecycle.add("metrics endpoint", Step(lambda: _open_metrics_endpoint(endpoint, context.config), endpoint.close))
-    lifecycle.add("request server", Step(lambda: listeners.open(dispatcher), listeners.close))
+    lifecycle.add("request server", Step(lambda: listeners.open(dispatcher, dispatcher.may_overlap), listeners.close))
     if parts.journal_topic is not None:
         lifecycle.add("journal topic", parts.journal_topic)
 

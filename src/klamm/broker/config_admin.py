@@ -1,6 +1,6 @@
 """Alters configs of topics and brokers: checks, then writes. Source: ConfigAdminManager, ZkAdminManager (3.9)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -18,6 +18,7 @@ from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.dynamic_keys import dynamic_key
 from klamm.config.topic_config import TOPIC_KEYS, TopicConfig
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.runtime.time_slices import CountedSlices, Slices
 from klamm.zk.configs import DEFAULT_ENTITY, ConfigChanged, ConfigStore, NoZooKeeperController
 from klamm.zk.errors import ZkError
 from klamm.zk.znodes import MalformedZnode
@@ -77,6 +78,7 @@ class ConfigAdmin:
         cache: MetadataCache,
         configs: Callable[[], ConfigStore],
         policy: AlterConfigPolicy | None = None,
+        slices: Slices | None = None,
     ) -> None:
         """`configs()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
         self._broker_id = broker_id
@@ -84,22 +86,25 @@ class ConfigAdmin:
         self._cache = cache
         self._configs = configs
         self._policy = policy
+        self._slices = slices or CountedSlices()
 
     async def replace(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
         """Carry out AlterConfigs for one resource: the given configs replace all that are stored."""
 
-        def build(_stored: Mapping[str, str]) -> dict[str, str]:
+        async def build(_stored: Mapping[str, str]) -> dict[str, str]:
             """Return the new configs of the resource: those given with a value, whatever was stored before."""
-            return {c.name: c.value for c in changes if c.value is not None}
+            return await self._slices.dict_of((c.name, c.value or "") for c in changes if c.value is not None)
 
         return await self._outcome_of(lambda: self._alter(kind, name, changes, build, validate_only))
 
     async def increment(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
         """Carry out IncrementalAlterConfigs for one resource: configs that are not named keep their values."""
 
-        def build(stored: Mapping[str, str]) -> dict[str, str]:
+        async def build(stored: Mapping[str, str]) -> dict[str, str]:
             """Return the stored configs of the resource with the changes applied."""
-            return apply_changes(stored, changes, kind)
+            found = dict(stored)
+            await self._slices.run(apply_changes(found, changes, kind))
+            return found
 
         return await self._outcome_of(lambda: self._alter(kind, name, changes, build, validate_only))
 
@@ -126,11 +131,11 @@ class ConfigAdmin:
         kind: int,
         name: str,
         changes: Sequence[Change],
-        build: Callable[[Mapping[str, str]], dict[str, str]],
+        build: Callable[[Mapping[str, str]], Awaitable[dict[str, str]]],
         validate_only: bool,
     ) -> None:
         """Read, check and write the configs; start again where another client wrote in between."""
-        check_request(changes)
+        await self._slices.run(check_request(changes))
         entity_type, entity = self._resolve_entity(kind, name)
         for attempt in range(_ATTEMPTS):
             configs = self._configs()
@@ -138,7 +143,7 @@ class ConfigAdmin:
             usable = stored.config
             if kind == ResourceType.BROKER:
                 usable = self._dynamic.usable(stored.config, per_broker=entity != DEFAULT_ENTITY)
-            wanted = build(usable)
+            wanted = await build(usable)
             self._check_configs(kind, name, entity, wanted)
             self._check_policy(kind, name, changes)
             if validate_only:
@@ -200,9 +205,9 @@ class ConfigAdmin:
             except KlammError as error:  # a wrong value, an unfit key, or keys that contradict each other
                 raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
             return
-        unknown = [key for key in wanted if key not in TOPIC_KEYS]
-        if unknown:
-            raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {unknown[0]}")
+        unknown = next((key for key in wanted if key not in TOPIC_KEYS), None)
+        if unknown is not None:
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {unknown}")
         try:
             TopicConfig.parse(wanted, self._dynamic.current.given)
         except InvalidConfig as error:
@@ -220,23 +225,40 @@ def check_broker_id(name: str, own_id: int, mismatch: str) -> None:
         raise Refusal(ErrorCode.INVALID_REQUEST, mismatch)
 
 
-def check_request(changes: Sequence[Change]) -> None:
-    """Raise Refusal for a repeated key, a null value or an unknown operation, whatever the resource is."""
-    names = [c.name for c in changes]
-    if len(set(names)) < len(names):
+_MAX_NAMED: Final = 100
+"""Configs that the text of an error names."""
+_OPERATIONS: Final = frozenset(Operation)
+
+
+def check_request(changes: Sequence[Change]) -> Iterator[None]:
+    """Raise Refusal for a repeated key, a null value or an unknown operation; pauses after each change."""
+    names: set[str] = set()
+    nulls: list[str] = []
+    strange: list[int] = []
+    for change in changes:
+        names.add(change.name)
+        if change.value is None and change.operation != Operation.DELETE:
+            nulls.append(change.name)
+        if change.operation not in _OPERATIONS:
+            strange.append(change.operation)
+        yield
+    if len(names) < len(changes):
         raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    nulls = [c.name for c in changes if c.value is None and c.operation != Operation.DELETE]
     if nulls:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
-    strange = [c.operation for c in changes if c.operation not in set(Operation)]
+        more = f" and {len(nulls) - _MAX_NAMED} more" if len(nulls) > _MAX_NAMED else ""
+        text = f"Null value not supported for : {', '.join(nulls[:_MAX_NAMED])}{more}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, text)
     if strange:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown operations type {strange[0]}")
 
 
-def apply_changes(stored: Mapping[str, str], changes: Sequence[Change], kind: int) -> dict[str, str]:
-    """The config after these changes. Raises Refusal where APPEND or SUBTRACT names a key that is not a list."""
-    found = dict(stored)
+def apply_changes(found: dict[str, str], changes: Iterable[Change], kind: int) -> Iterator[None]:
+    """Apply these changes to the config; pauses before each.
+
+    Raises Refusal where APPEND or SUBTRACT names a key that is not a list.
+    """
     for change in changes:
+        yield
         if change.operation == Operation.DELETE:
             found.pop(change.name, None)
             continue
@@ -248,7 +270,6 @@ def apply_changes(stored: Mapping[str, str], changes: Sequence[Change], kind: in
         default = _list_default(change.name, kind, verb)
         text = found.get(change.name, default)
         found[change.name] = _alter_list(text, change.value, verb)
-    return found
 
 
 def _alter_list(text: str, value: str, verb: str) -> str:
@@ -256,8 +277,10 @@ def _alter_list(text: str, value: str, verb: str) -> str:
     items = [item for item in text.split(",") if item]
     named = value.split(",")
     if verb == "append":
-        return ",".join(items + [item for item in named if item not in items])
-    return ",".join(item for item in items if item not in named)
+        present = frozenset(items)
+        return ",".join(items + [item for item in named if item not in present])
+    removed = frozenset(named)
+    return ",".join(item for item in items if item not in removed)
 
 
 def _list_default(name: str, kind: int, verb: str) -> str:

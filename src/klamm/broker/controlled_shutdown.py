@@ -1,6 +1,7 @@
 """Controlled shutdown: the controller moves this broker's leaders first. Source: KafkaServer.scala (3.9)."""
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -12,12 +13,18 @@ from klamm.config.node_config import NodeConfig
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
+from klamm.replication.partition import Partition
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import ControlledShutdownRequest, ControlledShutdownResponse
 
 _CONTROLLER_RETRY_S: Final = 0.25
 _ZOOKEEPER_TIMEOUT_S: Final = 3.0
+LEADERSHIP_TIMEOUT_S: Final = 1.0
+"""How long the LeaderAndIsr is awaited that takes away the leaders: Kafka's controller answers before it sends that."""
+CLIENTS_TIMEOUT_S: Final = 0.05
+"""How long clients are served after that: each learns of the new leaders with its next request."""
+_LEADERSHIP_CHECK_S: Final = 0.01
 log = structlog.get_logger("node")
 
 
@@ -34,7 +41,7 @@ class ControlledShutdown:
         self._sessions = sessions
 
     async def run(self) -> bool:
-        """Ask the controller to move this broker's leaders; True once all that can move have. Never raises."""
+        """Ask the controller to move this broker's leaders; True once it has moved all that can move. Never raises."""
         for attempt in range(1, self._config.controlled_shutdown_max_retries + 1):
             try:
                 async with asyncio.timeout(_ZOOKEEPER_TIMEOUT_S):
@@ -49,7 +56,7 @@ class ControlledShutdown:
                 return False
             if address is None:
                 log.info("controlled shutdown skipped: no other broker is registered")
-                return True
+                return False
             try:
                 remaining = await self._request_shutdown(address)
             except KlammError as error:
@@ -103,3 +110,20 @@ class ControlledShutdown:
         if answer.error_code:
             raise KlammError(f"the controller refused ControlledShutdown with {ErrorCode(answer.error_code).name}")
         return len(answer.remaining_partitions)
+
+
+async def let_clients_move(led: list[Partition]) -> None:
+    """Serve clients until this broker has stopped leading `led`, and a moment longer, so that they move at once.
+
+    A client whose connection is closed instead waits for its backoff and for new metadata. Empties `led`.
+    """
+    if not led:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LEADERSHIP_TIMEOUT_S):
+            while led:
+                if led[-1].is_leader:
+                    await asyncio.sleep(_LEADERSHIP_CHECK_S)
+                else:
+                    led.pop()
+    await asyncio.sleep(CLIENTS_TIMEOUT_S)

@@ -13,6 +13,7 @@ from klamm.coordinator.decision_journal import DecisionJournal
 from klamm.coordinator.replicated_log import ReplicatedLog
 from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
+from klamm.coordinator.transactions.transaction import Partitions
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.memory import LongWork
 from klamm.runtime.time_slices import TimeSlices
@@ -59,7 +60,12 @@ def build_transactions(
     timeout_s = context.config.request_timeout_ms / 1000
     client = AsyncClient(context.world, (), AsyncSettings(f"broker-{context.broker_id}-transactions", timeout_s))
     lifecycle.add("transaction client", Step(close=client.close))
-    markers = TransactionMarkers(cache, client)
+
+    async def find_deleted(partitions: Partitions) -> Partitions:
+        """Those of the partitions that ZooKeeper says are deleted. Raises KlammError where it does not answer."""
+        return await context.store().deleted_partitions(partitions, context.config.delete_topic_enable)
+
+    markers = TransactionMarkers(cache, client, find_deleted)
     channel = VerificationChannel(cache, client)
     lifecycle.add("transaction verification", Step(close=channel.close))
     lifecycle.add("transaction markers", Step(close=markers.close))

@@ -110,7 +110,7 @@ class CrashGuard:
     async def _start_guard(self) -> None:
         """Start a crash guard process and tell it all ZooKeeper sessions of the node.
 
-        Where it cannot be started now, the node goes on without it.
+        Where it cannot be started now, the node continues without it.
 
         Raises NoCrashGuard.
         """

@@ -73,65 +73,68 @@ class IsrZnodes:
         """
         request = build(_LAST_WITH_TOPIC_NAMES)
         await self._store().sync(ISR_CHANGES)
-        asked = [
+        requested = [
             _Proposal(TopicPartition(t.topic_name, p.partition_index), p) for t in request.topics for p in t.partitions
         ]
         topics: dict[str, AlterPartitionResponseTopicData] = {}
-        for start in range(0, len(asked), _MAX_CONCURRENT_WRITES):
-            chunk = asked[start : start + _MAX_CONCURRENT_WRITES]
+        for start in range(0, len(requested), _MAX_CONCURRENT_WRITES):
+            chunk = requested[start : start + _MAX_CONCURRENT_WRITES]
             for item, answer in zip(chunk, await asyncio.gather(*map(self._change_isr, chunk)), strict=True):
                 name = item.partition.topic
                 topics.setdefault(name, AlterPartitionResponseTopicData(topic_name=name)).partitions.append(answer)
         return AlterPartitionResponse(topics=list(topics.values()))
 
-    async def _change_isr(self, asked: _Proposal) -> AlterPartitionResponsePartitionData:
+    async def _change_isr(self, requested: _Proposal) -> AlterPartitionResponsePartitionData:
         """Write one proposed ISR; succeeds where the znode has the known version, or already holds the proposed ISR."""
         try:
-            written = await self._write_or_confirm(asked)
+            written = await self._write_or_confirm(requested)
         except (BadVersion, NoNode) as error:
             log.info(
                 "ISR change was not written to ZooKeeper: the partition's state znode changed or is gone",
-                partition=str(asked.partition),
+                partition=str(requested.partition),
                 reason=str(error),
             )
             written = None
         if written is not None:
-            return self._record_change(asked, written)
+            return self._record_change(requested, written)
         return AlterPartitionResponsePartitionData(
-            partition_index=asked.partition.partition, error_code=ErrorCode.INVALID_UPDATE_VERSION
+            partition_index=requested.partition.partition, error_code=ErrorCode.INVALID_UPDATE_VERSION
         )
 
-    async def _write_or_confirm(self, asked: _Proposal) -> LeaderAndIsr | None:
+    async def _write_or_confirm(self, requested: _Proposal) -> LeaderAndIsr | None:
         """The stored state after the write; None where another writer has changed it.
 
         A write that was repeated after a lost response fails: the stored state then shows whether it was ours.
         """
-        stored = await self._read(asked.partition)
+        stored = await self._read(requested.partition)
         if stored.leader != self._broker_id:
             return None  # a recreated topic starts its epochs again, so they cannot tell
-        if _is_own_write(stored, asked.data):
+        if _is_own_write(stored, requested.data):
             return stored
-        if (stored.leader_epoch, stored.partition_epoch) != (asked.data.leader_epoch, asked.data.partition_epoch):
+        if (stored.leader_epoch, stored.partition_epoch) != (
+            requested.data.leader_epoch,
+            requested.data.partition_epoch,
+        ):
             return None
-        proposed = _proposed_state(stored, asked.data)
+        proposed = _proposed_state(stored, requested.data)
         try:
-            version = await self._store().write_state(asked.partition, proposed, stored.partition_epoch)
+            version = await self._store().write_state(requested.partition, proposed, stored.partition_epoch)
         except BadVersion:
             await self._store().sync(ISR_CHANGES)
-            stored = await self._read(asked.partition)
-            return stored if _is_own_write(stored, asked.data) else None
+            stored = await self._read(requested.partition)
+            return stored if _is_own_write(stored, requested.data) else None
         return proposed.at_partition_epoch(version)
 
     async def _read(self, partition: TopicPartition) -> LeaderAndIsr:
         """The partition state in ZooKeeper."""
         return await self._store().read_state(partition)
 
-    def _record_change(self, asked: _Proposal, state: LeaderAndIsr) -> AlterPartitionResponsePartitionData:
+    def _record_change(self, requested: _Proposal, state: LeaderAndIsr) -> AlterPartitionResponsePartitionData:
         """Remember the change for the next notification, and build its response."""
-        self._changed[asked.partition] = None
+        self._changed[requested.partition] = None
         self._last_change = asyncio.get_running_loop().time()
         return AlterPartitionResponsePartitionData(
-            partition_index=asked.partition.partition,
+            partition_index=requested.partition.partition,
             leader_id=state.leader,
             leader_epoch=state.leader_epoch,
             isr=state.isr,

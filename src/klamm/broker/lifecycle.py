@@ -44,7 +44,7 @@ class NodeStatus:
     broker_epoch: int = -1
     """The czxid of the registration; -1 before the first one."""
     failure: "asyncio.Future[str]" = field(default_factory=_new_future)
-    """Why the node cannot go on, once that is so."""
+    """Why the node cannot continue, once that is so."""
 
     def report_failure(self, reason: str) -> None:
         """Report that the node cannot keep running; only the first reason is kept."""

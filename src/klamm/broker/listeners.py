@@ -4,7 +4,7 @@ from klamm.broker.lifecycle import CannotStart
 from klamm.config.node_config import NodeConfig
 from klamm.model.brokers import Broker, Endpoint
 from klamm.model.ids import BrokerId
-from klamm.net.server import Handler, Server
+from klamm.net.server import Handler, MayOverlap, Server
 from klamm.runtime.network import Network, is_in_use, reason_of
 
 
@@ -30,13 +30,13 @@ class BoundListeners:
             except OSError as error:
                 raise cannot_bind(endpoint.host, endpoint.port, error, self._config.where("listeners")) from error
 
-    async def open(self, handle: Handler) -> None:
+    async def open(self, handle: Handler, may_overlap: MayOverlap) -> None:
         """Accept connections on all listeners.
 
         Raises CannotStart where another process began to listen since `start`.
         """
         try:
-            await self._server.start(handle)
+            await self._server.start(handle, may_overlap)
         except OSError as error:
             where = self._config.where("listeners")
             raise CannotStart(

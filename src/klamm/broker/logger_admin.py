@@ -23,7 +23,8 @@ class LoggerAdmin:
     def increment(self, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
         """Set and remove log levels; apply all changes, or none."""
         try:
-            check_request(changes)
+            for _ in check_request(changes):
+                pass
             self._check_broker(name)
             for change in changes:
                 self._check_change(change)

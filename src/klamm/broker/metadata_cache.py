@@ -17,6 +17,8 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.messages import UpdateMetadataBroker, UpdateMetadataPartitionState, UpdateMetadataRequest
 
 PartitionState = UpdateMetadataPartitionState
+MAX_WAIT_FOR_EXPECTED_S: Final = 5.0
+"""How long clients wait for the first metadata of a topic; a topic that is being deleted never gets any."""
 _OLD_LISTENERS: Final = {p.value: p.name for p in SecurityProtocol}
 
 
@@ -37,6 +39,10 @@ class MetadataCache:
         self._told_as = -1
         self._waiting: dict[str, list[_Wait]] = {}
         """By topic: who is asked again when an update names it."""
+        self._expected: set[str] = set()
+        """Topics that exist, though no UpdateMetadata of this registration has named them yet."""
+        self._expected_until: float | None = None
+        """On the loop's clock; None until the first request waits."""
         self.on_update: Callable[[], None] = lambda: None
         """Called after each update; must not raise."""
 
@@ -118,6 +124,23 @@ class MetadataCache:
                 self._stop_waiting(topic, wait)
         return list(wait.left)
 
+    async def wait_for_expected(self, topics: Iterable[str] | None) -> None:
+        """Wait until the controller has described those of these topics that are expected; None means all topics.
+
+        A broker that has just registered would deny topics that exist, and librdkafka fails their records then.
+        """
+        missing = self._expected if topics is None else self._expected.intersection(topics)
+        if not missing:
+            return
+        now = asyncio.get_running_loop().time()
+        if self._expected_until is None:
+            self._expected_until = now + MAX_WAIT_FOR_EXPECTED_S
+        if now >= self._expected_until:
+            self._expected.clear()
+            return
+        described = {t: lambda t=t: t not in self._expected for t in sorted(missing)}
+        await self.wait_until(described, self._expected_until - now)
+
     def _stop_waiting(self, topic: str, wait: "_Wait") -> None:
         """Remove a caller that waits for a condition of the topic."""
         waiting = self._waiting.get(topic, [])
@@ -154,6 +177,8 @@ class MetadataCache:
             ]
             if topic.topic_name not in self._topics:
                 self._set_topic_id(topic.topic_name, ZERO_ID)
+        if self._expected:
+            self._expected.difference_update(_topic_names(request))
         if self._waiting:
             self._check_waiting(list(self._waiting) if is_new_to_us else _topic_names(request))
         self.on_update()
@@ -162,9 +187,10 @@ class MetadataCache:
     def _clear_topics(self, broker_epoch: int) -> None:
         """Remove all topics after a new registration, since the controller sends all of them again.
 
-        Topics deleted while this broker was not registered were not reported to it.
+        Topics deleted while this broker was not registered were not reported to it. The others are expected.
         """
         self._told_as = broker_epoch
+        self._expect(self._topics)
         self._topics, self._ids, self._names = {}, {}, {}
 
     def fill_brokers(self, brokers: Iterable[Broker], controller_id: BrokerId | None) -> None:
@@ -173,6 +199,16 @@ class MetadataCache:
             self.brokers = {b.id: b for b in brokers}
             self.controller_id = controller_id
 
+    def expect_topics(self, topics: Iterable[str]) -> None:
+        """Take the names of the topics in ZooKeeper, unless an UpdateMetadata has already come."""
+        if self.generation == 0:
+            self._expect(topics)
+
+    def _expect(self, topics: Iterable[str]) -> None:
+        """Let requests wait for the metadata of these topics."""
+        self._expected.update(topics)
+        self._expected_until = None
+
     def forget_controller(self) -> None:
         """Remove the controller, which answered NOT_CONTROLLER; the next UpdateMetadata names the new one."""
         self.controller_id = None
@@ -180,6 +216,7 @@ class MetadataCache:
     def forget_topic(self, topic: str) -> None:
         """Remove a topic that ZooKeeper no longer has, although no UpdateMetadata deleted it."""
         self.generation += 1
+        self._expected.discard(topic)
         self._topics.pop(topic, None)
         self._set_topic_id(topic, ZERO_ID)
         self._check_waiting([topic])

@@ -124,12 +124,12 @@ class NodeMetrics:
                 yield Reading("kafka_network_requestmetrics_totaltimems", timer, labels)
 
     def _damage_readings(self) -> Iterator[Reading]:
-        """Yield the metrics of damaged records: found, mended, and still waiting for another replica."""
+        """Yield the metrics of damaged records: found, repaired, and still waiting for another replica."""
         scrubber, now_ms = self._scrubber, self._clock.now_ms()
         last_pass_ms = now_ms if scrubber.last_pass_ms is None else scrubber.last_pass_ms
         yield Reading("klamm_log_damaged_ranges_found", scrubber.damaged_ranges)
-        yield Reading("klamm_log_damaged_ranges_mended", self._repair.mended_ranges)
-        yield Reading("klamm_log_damaged_ranges", scrubber.unmended_ranges())
+        yield Reading("klamm_log_damaged_ranges_repaired", self._repair.repaired_ranges)
+        yield Reading("klamm_log_damaged_ranges", scrubber.unrepaired_ranges())
         yield Reading("klamm_log_scrubbed_bytes", scrubber.read_bytes)
         yield Reading("klamm_log_time_since_last_scrub_ms", now_ms - last_pass_ms)
 

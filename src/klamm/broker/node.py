@@ -8,7 +8,7 @@ import asyncio
 import structlog
 
 from klamm.broker.assembly import assemble
-from klamm.broker.controlled_shutdown import ControlledShutdown
+from klamm.broker.controlled_shutdown import ControlledShutdown, let_clients_move
 from klamm.broker.lifecycle import BrokerState, Lifecycle, NodeStatus
 from klamm.broker.parts import Parts
 from klamm.config.node_config import NodeConfig
@@ -44,7 +44,7 @@ class Node:
         self._without_controller = asyncio.Event()
 
     async def wait_for_failure(self) -> str:
-        """Wait until the node cannot go on; return the reason."""
+        """Wait until the node cannot continue; return the reason."""
         return await asyncio.shield(self._status.failure)
 
     async def stop(self) -> None:
@@ -63,15 +63,21 @@ class Node:
         self._without_controller.set()
 
     async def _hand_over_leaders(self) -> None:
-        """Run the controlled shutdown until it ends or is skipped."""
-        self.parts.replicas.begin_shutdown()
-        context = self._context
-        shutdown = ControlledShutdown(
-            context.world, context.config, context.broker_id, self._status.broker_epoch, context.sessions
-        )
-        handover = asyncio.create_task(shutdown.run())
+        """Run the controlled shutdown, and serve clients until they know the new leaders; or until it is skipped."""
+        handover = asyncio.create_task(self._shut_down_controlled())
         skipped = asyncio.create_task(self._without_controller.wait())
         await asyncio.wait((handover, skipped), return_when=asyncio.FIRST_COMPLETED)
         for task in (handover, skipped):
             task.cancel()
         await asyncio.gather(handover, skipped, return_exceptions=True)
+
+    async def _shut_down_controlled(self) -> None:
+        """Have the controller move the leaders; then clients may move."""
+        context, replicas = self._context, self.parts.replicas
+        led = [p for p in replicas.partitions() if p.is_leader and len(p.assignment.replicas) > 1]
+        replicas.begin_shutdown()
+        shutdown = ControlledShutdown(
+            context.world, context.config, context.broker_id, self._status.broker_epoch, context.sessions
+        )
+        if await shutdown.run():
+            await let_clients_move(led)

@@ -1,6 +1,6 @@
 """Watches this broker's registration and restores it if somebody deletes it while the session lives.
 
-Apache Kafka's broker does not watch it: it goes on serving, unknown to the cluster, until it is restarted.
+Apache Kafka's broker does not watch it: it continues serving, unknown to the cluster, until it is restarted.
 """
 
 from collections.abc import Awaitable, Callable

@@ -25,7 +25,7 @@ class PlacementRefused(ValueError):
 
 
 def place_replicas(
-    brokers: Mapping[BrokerId, str | None], partitions: int, replication_factor: int, dice: Rng
+    brokers: Mapping[BrokerId, str | None], partitions: int, replication_factor: int, rng: Rng
 ) -> Placement:
     """Choose replicas for each partition as Kafka does, the preferred leader first.
 
@@ -33,7 +33,7 @@ def place_replicas(
     of them have a rack.
     """
     racks = _check_racks(brokers, replication_factor)
-    start, shift = dice.randrange(len(brokers)), dice.randrange(len(brokers))
+    start, shift = rng.randrange(len(brokers)), rng.randrange(len(brokers))
     return _place_replicas(brokers, racks, range(partitions), replication_factor, start, shift)
 
 
@@ -84,12 +84,13 @@ def _place_over_brokers(
     """Kafka's placement without racks: the leader rotates, followers are shifted after each full rotation."""
     placement: Placement = {}
     count = len(brokers)
+    followers = range(replication_factor - 1)
     for partition in partitions:
         if partition and partition % count == 0:
             shift += 1
         first = (partition + start) % count
-        others = (_follower_index(first, shift, j, count) for j in range(replication_factor - 1))
-        placement[partition] = (brokers[first], *(brokers[i] for i in others))
+        others = [brokers[_follower_index(first, shift, j, count)] for j in followers]
+        placement[partition] = (brokers[first], *others)
     return placement
 
 

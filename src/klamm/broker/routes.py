@@ -3,7 +3,7 @@
 from klamm.broker.api_rules import RULES
 from klamm.broker.config_admin import ConfigAdmin
 from klamm.broker.config_policy import load_alter_policy
-from klamm.broker.dispatch import Route
+from klamm.broker.dispatch import Pieces, Route
 from klamm.broker.handlers.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, AlterConfigs
 from klamm.broker.handlers.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirs
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
@@ -95,11 +95,21 @@ def _record_routes(parts: Parts) -> list[Route]:
     """The routes of the APIs that produce, fetch and delete records, and look up offsets and leader epochs."""
     cache, replicas = parts.cache, parts.replicas
     return [
-        Route(PRODUCE, Produce(cache, replicas, parts.verification).handle, is_hot=True, ends_with_client=True),
+        Route(
+            PRODUCE,
+            Produce(cache, replicas, parts.verification).handle,
+            is_hot=True,
+            ends_with_client=True,
+            overlaps=True,
+        ),
         Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
-        Route(LIST_OFFSETS, ListOffsets(cache, replicas, parts.context.world.make_slices).handle),
+        Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
         Route(DELETE_RECORDS, DeleteRecords(cache, replicas).handle, is_hot=True, ends_with_client=True),
-        Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
+        Route(
+            OFFSET_FOR_LEADER_EPOCH,
+            LeaderEpochs(replicas).handle,
+            pieces=Pieces("topics", "topics", ("partitions", "partitions")),
+        ),
     ]
 
 
@@ -118,7 +128,7 @@ def _topic_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
     """The routes of the APIs that create, enlarge and delete topics, elect leaders and reassign replicas."""
     context, cache, controller = parts.context, parts.cache, parts.controller
     config, dynamic = context.config, context.dynamic
-    growth = TopicGrowth(cache, context.store, config.klamm_controller_only_brokers)
+    growth = TopicGrowth(cache, context.store, config.klamm_controller_only_brokers, context.world.make_slices)
     reassignments = Reassignments(controller)
     return [
         Route(CREATE_TOPICS, CreateTopics(cache, creation, dynamic.given, lambda: controller.is_active).handle),
@@ -146,15 +156,19 @@ def _group_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
     )
     coordinators = FindCoordinator(cache, creation, groups.partition_for, parts.transactions.partition_for)
     return [
-        Route(FIND_COORDINATOR, coordinators.handle),
+        Route(FIND_COORDINATOR, coordinators.handle, pieces=Pieces("coordinator_keys", "coordinators")),
         Route(JOIN_GROUP, members.join),
         Route(HEARTBEAT, members.heartbeat),
-        Route(LEAVE_GROUP, members.leave),
+        Route(LEAVE_GROUP, members.leave, pieces=Pieces("members", "members")),
         Route(SYNC_GROUP, members.sync),
         Route(OFFSET_COMMIT, offsets.commit),
-        Route(OFFSET_FETCH, offsets.fetch),
-        Route(OFFSET_DELETE, offsets.delete),
-        Route(DESCRIBE_GROUPS, admin.describe),
+        Route(OFFSET_FETCH, offsets.fetch, pieces=Pieces("groups", "groups")),
+        Route(
+            OFFSET_DELETE,
+            offsets.delete,
+            pieces=Pieces("topics", "topics", ("partitions", "partitions")),
+        ),
+        Route(DESCRIBE_GROUPS, admin.describe, pieces=Pieces("groups", "groups")),
         Route(LIST_GROUPS, admin.list),
         Route(DELETE_GROUPS, admin.delete),
         Route(CONSUMER_GROUP_HEARTBEAT, members.refuse_next_generation),
@@ -176,10 +190,14 @@ def _transaction_routes(parts: Parts) -> list[Route]:
         Route(ADD_OFFSETS_TO_TXN, producers.add_offsets),
         Route(END_TXN, producers.end),
         Route(TXN_OFFSET_COMMIT, offsets.commit),
-        Route(DESCRIBE_TRANSACTIONS, producers.describe),
+        Route(DESCRIBE_TRANSACTIONS, producers.describe, pieces=Pieces("transactional_ids", "transaction_states")),
         Route(LIST_TRANSACTIONS, producers.list),
         Route(WRITE_TXN_MARKERS, markers.write_markers),
-        Route(DESCRIBE_PRODUCERS, markers.describe_producers),
+        Route(
+            DESCRIBE_PRODUCERS,
+            markers.describe_producers,
+            pieces=Pieces("topics", "topics", ("partition_indexes", "partitions")),
+        ),
     ]
 
 
@@ -193,7 +211,9 @@ def _config_routes(parts: Parts) -> list[Route]:
         return await context.store().read_config("topics", topic)
 
     policy = load_alter_policy(context.config)
-    admin = ConfigAdmin(broker_id, dynamic, cache, lambda: context.store().configs, policy)
+    admin = ConfigAdmin(
+        broker_id, dynamic, cache, lambda: context.store().configs, policy, context.world.request_slices
+    )
     alter_configs = AlterConfigs(admin, LoggerAdmin(broker_id, log_levels))
     return [
         Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config, log_levels).handle),

@@ -3,7 +3,6 @@
 Any broker may write a new topic: the controller learns of it from ZooKeeper.
 """
 
-import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,9 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.replica_placement import Placement, PlacementRefused, eligible_racks, place_replicas
 from klamm.broker.topic_names import (
     CLUSTER_METADATA_TOPIC,
-    colliding_topic,
     has_collision_character,
     name_error,
+    name_in_metrics,
 )
 from klamm.broker.topic_policy import KEY, CreateTopicPolicy, PolicyViolation, TopicAsked, policy_failure
 from klamm.config.config_types import InvalidConfig
@@ -29,13 +28,12 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
 from klamm.model.topic_names import INTERNAL_TOPICS
 from klamm.runtime.randomness import Randomness
+from klamm.runtime.time_slices import CountedSlices, Slices
 from klamm.zk.errors import ConnectionLoss, SessionClosed, SessionExpired, ZkError
 from klamm.zk.store import TopicExists
 from klamm.zk.topic_creation import TopicToCreate
 
 USE_DEFAULT: Final = -1
-TOPICS_PER_TIME_SLICE: Final = 20
-"""Decided between two awaits: holds the loop a few ms."""
 MAX_PARTITIONS: Final = 100_000
 """Of one topic: a larger znode would exceed ZooKeeper's limit."""
 log = structlog.get_logger("topics")
@@ -91,8 +89,8 @@ class _ExistingTopics(NamedTuple):
 
     why: Mapping[str, str | None]
     """By name; None where it is free."""
-    others: list[str]
-    """All topics, where one of the names could collide with another; those of this request, too."""
+    others: dict[str, str]
+    """All topics by their names in metrics, where one could collide with another; those of this request, too."""
 
 
 class TopicCreation:
@@ -118,46 +116,54 @@ class TopicCreation:
 
     async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Created:
         """Create one topic and return the result."""
-        [created] = await self.create_all([topic], validate_only=validate_only)
+        [created] = await self.create_all([topic], CountedSlices(), validate_only=validate_only)
         return created
 
-    async def create_all(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[Created]:
+    async def create_all(
+        self, topics: Sequence[NewTopic], slices: Slices, *, validate_only: bool = False
+    ) -> list[Created]:
         """Create the topics; results in order, and a refused topic does not stop the others.
 
         Names must differ. All valid topics are written at once, so that the controller sees one change, however many
         there are.
         """
-        made = [Created(topic.name) for topic in topics]
-        taken = await self._read_existing(topics, made)
+        made = await slices.list_of(Created(topic.name) for topic in topics)
+        taken = await self._read_existing(topics, made, slices)
         wanted: list[TopicToCreate] = []
-        for number, (topic, created) in enumerate(zip(topics, made, strict=True)):
+        for topic, created in zip(topics, made, strict=True):
+            await slices.checkpoint()
             if not created.error:
                 self._check_topic(topic, created, taken)
             if not created.error and not validate_only:
                 assignment = {p: ReplicaAssignment(replicas) for p, replicas in created.placement.items()}
                 topic_id = new_topic_id(self._randomness.bytes) if self._gives_ids else None
                 created.topic_id = topic_id or ZERO_ID
-                taken.others.append(topic.name)
+                taken.others.setdefault(name_in_metrics(topic.name), topic.name)
                 wanted.append(TopicToCreate(topic.name, assignment, topic_id, created.configs))
-            if number % TOPICS_PER_TIME_SLICE == TOPICS_PER_TIME_SLICE - 1:
-                await asyncio.sleep(0)
-        await self._write_topics(wanted, {created.name: created for created in made})
+        await self._write_topics(wanted, await slices.dict_of((created.name, created) for created in made))
         return made
 
-    async def _read_existing(self, topics: Sequence[NewTopic], made: Sequence[Created]) -> _ExistingTopics:
+    async def _read_existing(
+        self, topics: Sequence[NewTopic], made: Sequence[Created], slices: Slices
+    ) -> _ExistingTopics:
         """Read from ZooKeeper which of these topics exist.
 
         The metadata cache may lag, and does not have topics that are being deleted.
         """
-        names = [topic.name for topic in topics if not name_error(topic.name)]
+        names: list[str] = []
+        collides = False
+        async for piece in slices.over(topics):
+            valid = [topic.name for topic in piece if not name_error(topic.name)]
+            collides = collides or any(map(has_collision_character, valid))
+            names += valid
         try:
             why = await self._store().check_new_topics(names) if names else {}
-            others = await self._store().list_topics() if any(map(has_collision_character, names)) else []
+            existing = await self._store().list_topics() if collides else []
         except ZkError as error:
             for created in made:
                 created.error, created.message = _write_error(error)
-            return _ExistingTopics({}, [])
-        return _ExistingTopics(why, others)
+            return _ExistingTopics({}, {})
+        return _ExistingTopics(why, await slices.dict_of((name_in_metrics(name), name) for name in existing))
 
     def _check_topic(self, topic: NewTopic, created: Created, taken: _ExistingTopics) -> None:
         """Run all checks and choose placement and configs; an error is set in `created`."""
@@ -282,13 +288,13 @@ class TopicCreation:
         if self._policy is None:
             return
         if topic.placement is None:
-            asked = TopicAsked(
+            requested = TopicAsked(
                 topic.name, len(created.placement), len(created.placement[0]), None, dict(created.configs)
             )
         else:
-            asked = TopicAsked(topic.name, None, None, created.placement, dict(created.configs))
+            requested = TopicAsked(topic.name, None, None, created.placement, dict(created.configs))
         try:
-            self._policy.validate(asked)
+            self._policy.validate(requested)
         except PolicyViolation as violation:
             raise Refusal(ErrorCode.POLICY_VIOLATION, str(violation)) from None
         except Exception as mistake:
@@ -309,7 +315,7 @@ def _check_existing_names(name: str, taken: _ExistingTopics) -> None:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if (why := taken.why.get(name)) is not None:
         raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, why)
-    if has_collision_character(name) and (other := colliding_topic(name, taken.others)):
+    if has_collision_character(name) and (other := taken.others.get(name_in_metrics(name), name)) != name:
         raise Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topics: {other}, because metric names use '_' for '.'. Choose "

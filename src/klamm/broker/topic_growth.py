@@ -1,11 +1,12 @@
 """Adding partitions to a topic: checks in Kafka's order, a placement, a znode. Source: ZkAdminManager.createPartitions.
 
 Kafka writes over whatever the topic's znode holds by then; here its version guards the write, and a topic that changed
-meanwhile is looked at again.
+meanwhile is checked again.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -15,11 +16,14 @@ from klamm.broker.topic_creation import MAX_PARTITIONS, Refusal, too_many_partit
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.runtime.time_slices import CountedSlices, Slices
 from klamm.zk.errors import ZkError
 from klamm.zk.store import Store
 from klamm.zk.znodes import MalformedZnode
 
 Lists = Sequence[Sequence[int]]
+PARTITIONS_AT_ONCE: Final = 2_000
+"""Above it, reading, planning and writing are steps of their own for the event loop."""
 log = structlog.get_logger("topics")
 
 
@@ -37,9 +41,14 @@ class TopicGrowth:
     """Adds partitions to topics for CreatePartitions."""
 
     def __init__(
-        self, cache: MetadataCache, store: Callable[[], Store], left_out: Collection[BrokerId] = frozenset()
+        self,
+        cache: MetadataCache,
+        store: Callable[[], Store],
+        left_out: Collection[BrokerId] = frozenset(),
+        make_slices: Callable[[], Slices] = CountedSlices,
     ) -> None:
         """Brokers `left_out` get replicas only where the client assigns them."""
+        self._make_slices = make_slices
         self._cache = cache
         self._left_out = left_out
         self._store = store
@@ -71,14 +80,23 @@ class TopicGrowth:
         if read is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         topic, version = read
+        await self._yield_if_many(count)
         brokers = eligible_racks(self._cache.brokers.values(), () if lists is not None else self._left_out)
         added = plan_growth(name, topic.partitions, count, lists, brokers)
         if validate_only:
             return True
+        await self._yield_if_many(count)
         written = await self._store().topic_requests.add_partitions(name, topic, added, version)
         if written:
             log.info("partitions added", topic=name, partitions=count)
         return written
+
+    async def _yield_if_many(self, partitions: int) -> None:
+        """Let the event loop run others between the steps for a topic with many partitions: each takes up to 50 ms."""
+        if partitions > PARTITIONS_AT_ONCE:
+            slices = self._make_slices()
+            await slices.yield_now()
+            slices.close()
 
 
 def plan_growth(

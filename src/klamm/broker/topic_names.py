@@ -1,7 +1,6 @@
 """Which topic names are legal, and which names collide. Source: Topic.java (3.9)."""
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
@@ -27,9 +26,6 @@ def has_collision_character(topic: str) -> bool:
     return "." in topic or "_" in topic
 
 
-def colliding_topic(topic: str, existing: Iterable[str]) -> str | None:
-    """An existing topic whose metrics would have the same name ('.' becomes '_'); None where there is none."""
-    if not has_collision_character(topic):
-        return None
-    plain = topic.replace(".", "_")
-    return next((e for e in existing if e != topic and e.replace(".", "_") == plain), None)
+def name_in_metrics(topic: str) -> str:
+    """The topic's name as metrics have it: topics that differ only in '.' and '_' collide."""
+    return topic.replace(".", "_")

@@ -3,7 +3,7 @@
 Source: TransactionMarkerChannelManager.scala, AddPartitionsToTxnManager.scala (3.9).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.broker.metadata_cache import MetadataCache
@@ -13,6 +13,7 @@ from klamm.client.versions import Request
 from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.coordinator.topic_partitions import TRANSACTIONS_TOPIC, partition_for
 from klamm.coordinator.transactions.ports import Marker, NoLeader
+from klamm.coordinator.transactions.transaction import Partitions
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -31,14 +32,17 @@ from klamm.wire.messages import (
 _FIRST_WITH_VERIFICATION: Final = 4
 
 Errors = dict[TopicPartition, ErrorCode]
+FindDeleted = Callable[[Partitions], Awaitable[Partitions]]
 
 
 class TransactionMarkers:
     """Implements `MarkerChannel`."""
 
-    def __init__(self, cache: MetadataCache, client: AsyncClient) -> None:
+    def __init__(self, cache: MetadataCache, client: AsyncClient, deleted: FindDeleted) -> None:
+        """`deleted` asks ZooKeeper which partitions are deleted; it raises KlammError where it cannot."""
         self._cache = cache
         self._client = client
+        self._deleted = deleted
         self._batches: RequestBatches[Marker, WriteTxnMarkersResponse] = RequestBatches(
             self._send, lambda marker: marker.producer_id
         )
@@ -48,16 +52,16 @@ class TransactionMarkers:
         self._batches.close()
 
     def leader_of(self, partition: TopicPartition) -> Address | NoLeader:
-        """Return the address of the partition's leader.
-
-        DELETED means that there is no such partition, UNAVAILABLE that no leader is known.
-        """
+        """Return the address of the partition's leader, or why there is none."""
         state = self._cache.state(partition)
         if state is None:
-            # before the first UpdateMetadata nothing is known, not even which partitions are deleted
-            return NoLeader.DELETED if self._cache.generation else NoLeader.UNAVAILABLE
+            return NoLeader.UNKNOWN
         endpoint = self._cache.endpoint(BrokerId(state.leader))
         return NoLeader.UNAVAILABLE if endpoint is None else Address(*endpoint)
+
+    async def deleted(self, partitions: Partitions) -> Partitions:
+        """Those of the partitions that ZooKeeper says are deleted. Raises KlammError where it does not answer."""
+        return await self._deleted(partitions)
 
     async def write_marker(self, leader: Address, marker: Marker) -> Mapping[TopicPartition, ErrorCode]:
         """Send the marker to the leader of its partitions; return an error code for each partition."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from klamm.broker.dispatch import Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.net.client_connection import ClientConnection, Peer
+from klamm.runtime.time_slices import CountedSlices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     UpdateMetadataBroker,
@@ -61,4 +62,4 @@ def cache(request: UpdateMetadataRequest | None = None) -> MetadataCache:
 
 
 def request(key: ApiKey, version: int, client_id: str = "c", listener: str = "PLAINTEXT") -> Request:
-    return Request(key, version, 1, client_id, ClientConnection(Peer(listener, "10.0.0.1", 5000)))
+    return Request(key, version, 1, client_id, ClientConnection(Peer(listener, "10.0.0.1", 5000)), CountedSlices())

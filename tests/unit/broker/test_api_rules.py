@@ -6,6 +6,7 @@ import pytest
 from tests.unit.broker.node_parts import build
 
 from klamm.broker.api_rules import RULES, QuotaClass
+from klamm.broker.dispatch import Dispatcher
 from klamm.broker.routes import routes
 from klamm.wire.api import ApiKey
 
@@ -80,3 +81,12 @@ def test_the_authorization_and_quota_rules_of_each_api_equal_kafkas(key: ApiKey)
     named = ", ".join(f"{p.operation.name} {p.resource_type.name}" for p in resources)
     assert named == RESOURCES.get(key.name, "")
     assert quota is QuotaClass(QUOTAS.get(key.name, "Request"))
+
+
+async def test_only_produce_requests_may_begin_before_the_response_to_the_one_before(tmp_path: Path) -> None:
+    parts, _ = build(tmp_path)
+
+    assert [route.offered.api_key for route in routes(parts) if route.overlaps] == [ApiKey.PRODUCE]
+    dispatcher = Dispatcher(routes(parts))
+    assert dispatcher.may_overlap(b"\x00\x00\x00\x09")
+    assert not dispatcher.may_overlap(b"\x00\x03\x00\x09")

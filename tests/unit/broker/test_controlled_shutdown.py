@@ -1,12 +1,18 @@
 """Handing leaders over before leaving; the node leaves in any case."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
-from klamm.broker.controlled_shutdown import ControlledShutdown
+from klamm.broker.controlled_shutdown import (
+    CLIENTS_TIMEOUT_S,
+    LEADERSHIP_TIMEOUT_S,
+    ControlledShutdown,
+    let_clients_move,
+)
 from klamm.client.connection import Connection
 from klamm.config.node_config import parse_node_config
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
@@ -16,6 +22,7 @@ from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.randomness import RealRandomness
 from klamm.runtime.world import World
+from klamm.sim.loop import SimulatedLoop
 from klamm.wire.api import ApiKey
 from klamm.wire.codec import WireMessage
 from klamm.wire.frames import RequestHeader, decode_request_header, encode_response
@@ -142,7 +149,7 @@ async def test_controlled_shutdown_gives_up_after_three_attempts(answer: Control
 async def test_the_last_live_broker_skips_controlled_shutdown() -> None:
     around = Surroundings([], count=1)
 
-    assert await leave(around)
+    assert not await leave(around)
     assert around.asked == []
 
 
@@ -151,3 +158,40 @@ async def test_a_broker_without_a_zookeeper_connection_skips_controlled_shutdown
     around.zookeeper_fails = True
 
     assert not await leave(around)
+
+
+@dataclass
+class Led:
+    """A partition that this broker leads until the test says otherwise."""
+
+    is_leader: bool = True
+
+
+def test_a_stopping_broker_serves_clients_for_a_moment_after_its_leaders_have_moved() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        led = [Led(), Led()]
+        loop.call_later(0.3, setattr, led[0], "is_leader", False)
+        loop.call_later(0.2, setattr, led[1], "is_leader", False)
+
+        await let_clients_move(led)  # type: ignore[arg-type]
+
+        assert 0.3 + CLIENTS_TIMEOUT_S <= loop.time() < 0.4
+
+    SimulatedLoop().run(main())
+
+
+def test_clients_are_served_for_a_limited_time_while_no_leader_and_isr_comes() -> None:
+    async def main() -> None:
+        await let_clients_move([Led()])  # type: ignore[list-item]
+        assert asyncio.get_running_loop().time() == pytest.approx(LEADERSHIP_TIMEOUT_S + CLIENTS_TIMEOUT_S)
+
+    SimulatedLoop().run(main())
+
+
+def test_a_broker_that_led_nothing_waits_for_no_client() -> None:
+    async def main() -> None:
+        await let_clients_move([])
+        assert asyncio.get_running_loop().time() == 0
+
+    SimulatedLoop().run(main())

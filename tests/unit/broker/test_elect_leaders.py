@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from tests.unit.broker.cluster_state import cache, partition, request, update
+from tests.unit.coordinator.test_large_groups import ObservedSlices
 
 from klamm.broker.handlers.elect_leaders import ElectLeaders
 from klamm.broker.metadata_cache import MetadataCache
@@ -11,6 +12,8 @@ from klamm.controller.decisions.plans import Refusal
 from klamm.controller.events import ElectionAnswer
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LEADER_DURING_DELETE
+from klamm.runtime.time_slices import PIECE
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import ElectLeadersRequest, ElectLeadersRequestTopicPartitions, ElectLeadersResponse
 
@@ -102,3 +105,21 @@ async def test_elect_leaders_with_an_unknown_election_type_is_refused() -> None:
     answer = await elect(known(1), controller, ElectLeadersRequest(7, NAMED, 1000))
 
     assert (answer.error_code, controller.asked) == (ErrorCode.INVALID_REQUEST, [])
+
+
+async def test_elect_leaders_for_all_partitions_survives_topics_that_are_deleted_between_time_slices() -> None:
+    metadata = known(1)
+    many = range(2 * PIECE)
+    metadata.update(update({topic: [partition(n, 1) for n in many] for topic in ("b", "c")}))
+
+    def delete_b_and_c() -> None:
+        for topic in ("b", "c"):
+            states = [partition(n, LEADER_DURING_DELETE) for n in metadata.partitions(topic)]
+            metadata.update(update({topic: states}))
+
+    controller = Controller(ElectionAnswer())
+    asked = request(ApiKey.ELECT_LEADERS, 2)._replace(slices=ObservedSlices(delete_b_and_c))
+    await ElectLeaders(metadata, controller).handle(asked, ElectLeadersRequest(0, None, 1000))
+
+    [(requested, _)] = controller.asked
+    assert requested[-len(many) :] == [TopicPartition("b", n) for n in many]

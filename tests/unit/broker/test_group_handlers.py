@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.cluster_state import request
 from tests.unit.coordinator.groups_room import GROUP, P0, RANGE, Room, play
+from tests.unit.coordinator.test_large_groups import ObservedSlices
 
 from klamm.broker.dispatch import Offered
 from klamm.broker.handlers import group_admin, groups
@@ -13,6 +14,7 @@ from klamm.broker.handlers.group_admin import GroupAdmin
 from klamm.broker.handlers.groups import GroupMembers
 from klamm.coordinator.requests import SyncRequest
 from klamm.model.errors import ErrorCode
+from klamm.runtime.time_slices import PIECE
 from klamm.wire import messages as m
 from klamm.wire.api import ApiKey, api
 
@@ -206,6 +208,21 @@ def test_every_describe_groups_version_describes_groups(version: int) -> None:
         assert (known.members[0].member_id, known.members[0].client_host) == (member.member_id, "/127.0.0.1")
         assert known.authorized_operations == ((1 << 3 | 1 << 6 | 1 << 8) if version >= 3 else -(2**31))
         assert (unknown.error_code, unknown.group_state) == (ErrorCode.NONE, "Dead")
+
+    play(body)
+
+
+def test_the_members_of_a_large_group_are_described_in_time_slices() -> None:
+    async def body(room: Room) -> None:
+        await room.stable(2 * PIECE)
+        checkpoints: list[None] = []
+        slices = ObservedSlices(lambda: checkpoints.append(None))
+        asked = request(ApiKey.DESCRIBE_GROUPS, 5)._replace(slices=slices)
+        described = await GroupAdmin(room.groups).describe(asked, m.DescribeGroupsRequest((GROUP,)))
+        assert [member.member_assignment for member in described.groups[0].members] == [
+            str(number).encode() for number in range(2 * PIECE)
+        ]
+        assert len(checkpoints) == 2
 
     play(body)
 

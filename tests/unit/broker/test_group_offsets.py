@@ -168,7 +168,7 @@ def test_offset_commit_version_1_sets_the_commit_timestamp() -> None:
 def test_an_offset_commit_with_only_unknown_partitions_creates_no_group() -> None:
     async def body(room: Room) -> None:
         assert await Apis(room).commit(9, committed(9, 1)) == {9: UNKNOWN}
-        assert room.groups.list_groups([], [])[1] == []
+        assert (await room.groups.list_groups([], []))[1] == []
 
     play(body)
 

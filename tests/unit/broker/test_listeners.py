@@ -52,7 +52,7 @@ async def test_a_listener_port_in_use_is_reported_with_the_config_line_to_change
     (endpoint,) = first.advertised_broker(BrokerId(1), made).endpoints
     late = bound(config(f"PLAINTEXT://127.0.0.1:{endpoint.port}"))
     await late.start()  # nobody listens there yet
-    await first.open(_no_requests)
+    await first.open(_no_requests, lambda _: False)
     with pytest.raises(CannotStart) as refused:
         await bound(config(f"PLAINTEXT://127.0.0.1:{endpoint.port}")).start()
     assert str(refused.value) == (
@@ -60,7 +60,7 @@ async def test_a_listener_port_in_use_is_reported_with_the_config_line_to_change
         ' or change "listeners" (server.properties, line 2).'
     )
     with pytest.raises(CannotStart, match=r"Cannot listen on .*: address already in use. Stop the process"):
-        await late.open(_no_requests)
+        await late.open(_no_requests, lambda _: False)
     await late.close()
     await first.close()
 

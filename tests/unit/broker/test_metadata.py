@@ -1,5 +1,6 @@
 """What clients are told of the cluster, and topics made on first use."""
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -188,8 +189,8 @@ async def test_a_large_metadata_response_encoded_in_pieces_equals_one_encoded_at
     for message in (every, some, by_id) if version >= 10 else (every, some):
         monkeypatch.undo()
         at_once = await ask(creation, message, version, known)
-        monkeypatch.setattr("klamm.broker.handlers.metadata.MAX_PARTITIONS_AT_ONCE", 10)
-        monkeypatch.setattr("klamm.broker.handlers.metadata.PARTITIONS_OF_A_PIECE", 10)
+        monkeypatch.setattr("klamm.broker.handlers.metadata.MAX_ENTRIES_AT_ONCE", 10)
+        monkeypatch.setattr("klamm.broker.handlers.metadata.ENTRIES_OF_A_PIECE", 10)
         expected = MetadataResponse.decode(at_once.encode(version), version)
         response = await ask(creation, message, version, known)
         for each in (expected, response):  # topics that do not exist may come first
@@ -214,3 +215,65 @@ async def test_metadata_of_one_large_topic_lets_other_callbacks_run(
 
     assert [p.partition_index for p in response.topics[0].partitions] == list(range(3_500))
     assert sizes == [1_000, 1_000, 1_000, 500]
+
+
+async def test_metadata_of_many_unknown_topics_is_made_in_time_slices(creation: Creation) -> None:
+    count = 20_000
+    passes = 0
+    loop = asyncio.get_running_loop()
+
+    def count_pass() -> None:
+        nonlocal passes
+        passes += 1
+        handle[0] = loop.call_soon(count_pass)
+
+    handle = [loop.call_soon(count_pass)]
+    response = await ask(creation, named(*(f"missing-{n}" for n in range(count))), 12, auto_create=False)
+    handle[0].cancel()
+
+    assert {topic.error_code for topic in response.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(response.topics) == count
+    assert passes >= 3 * count / 250  # to look at them, to describe them, to encode them; 250 elements of a pass
+
+
+@pytest.mark.parametrize("count", [3, 3_000])
+async def test_metadata_by_id_before_version_12_is_invalid_for_each_topic(creation: Creation, count: int) -> None:
+    by_id = [MetadataRequestTopic(name=None, topic_id=uuid.UUID(int=7))]
+    by_name = [MetadataRequestTopic(name=f"t-{n}") for n in range(count - 1)]
+
+    response = await ask(creation, MetadataRequest(topics=by_name + by_id), 10)
+
+    assert [topic.error_code for topic in response.topics] == [ErrorCode.INVALID_REQUEST] * count
+
+
+EXPECTED = {
+    "by name": named("orders"),
+    "by id": MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ORDERS_ID)]),
+    "all": MetadataRequest(topics=None),
+}
+
+
+@pytest.mark.parametrize("message", EXPECTED.values(), ids=EXPECTED)
+async def test_a_metadata_request_waits_for_a_topic_that_the_controller_has_not_described_yet(
+    creation: Creation, message: MetadataRequest
+) -> None:
+    known = MetadataCache("PLAINTEXT")
+    known.expect_topics(["orders"])
+    asking = asyncio.create_task(ask(creation, message, known=known))
+    await asyncio.sleep(0)
+    assert not asking.done()
+
+    known.update(update({"orders": [partition(0, 1)]}))
+
+    (topic,) = (await asking).topics
+    assert (topic.name, topic.error_code, len(topic.partitions)) == ("orders", ErrorCode.NONE, 1)
+    assert creation.made == []
+
+
+async def test_a_metadata_request_for_other_topics_or_none_does_not_wait(creation: Creation) -> None:
+    known = MetadataCache("PLAINTEXT")
+    known.expect_topics(["orders"])
+
+    assert not (await ask(creation, MetadataRequest(topics=[]), known=known)).topics
+    (topic,) = (await ask(creation, named("unknown"), known=known, auto_create=False)).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

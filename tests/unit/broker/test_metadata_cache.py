@@ -4,8 +4,10 @@ import asyncio
 import uuid
 from functools import partial
 
+import pytest
 from tests.unit.broker.cluster_state import ORDERS_ID, broker, cache, partition, update
 
+from klamm.broker import metadata_cache
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition
@@ -161,3 +163,69 @@ def test_topics_deleted_before_a_brokers_new_registration_are_removed_from_its_m
         known.update(message)
 
     assert sorted(known.topics()) == ["new", "old protocol", "orders"]
+
+
+async def ends(waiting: asyncio.Task[None]) -> bool:
+    """Whether the task ends without any time passing."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return waiting.done()
+
+
+async def test_waiting_for_topics_of_zookeeper_ends_once_update_metadata_has_described_them() -> None:
+    known = MetadataCache("PLAINTEXT")
+    known.expect_topics(["orders", "other"])
+    waiting = asyncio.create_task(known.wait_for_expected(["orders", "unknown"]))
+    for topics in ({}, {"other": [partition(0, 1)]}):
+        known.update(update(topics))
+        assert not await ends(waiting)
+
+    known.update(update({"orders": [partition(0, 1)]}))
+
+    assert await ends(waiting)
+
+
+async def test_topics_known_before_a_new_registration_are_waited_for_until_they_are_described_again() -> None:
+    known = cache(update({"orders": [partition(0, 1)]}))
+    empty = update({})
+    empty.broker_epoch = 7
+    known.update(empty)
+    waiting = asyncio.create_task(known.wait_for_expected(None))
+    assert not await ends(waiting)
+
+    again = update({"orders": [partition(0, 2)]})
+    again.broker_epoch = 7
+    known.update(again)
+
+    assert await ends(waiting)
+
+
+async def test_waiting_for_topics_of_zookeeper_ends_at_one_timeout_for_all_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata_cache, "MAX_WAIT_FOR_EXPECTED_S", 0.0)
+    known = MetadataCache("PLAINTEXT")
+    known.expect_topics(["being deleted"])
+
+    await known.wait_for_expected(None)
+
+    monkeypatch.setattr(metadata_cache, "MAX_WAIT_FOR_EXPECTED_S", 1000.0)
+    await known.wait_for_expected(None)
+
+
+async def test_metadata_requests_do_not_wait_for_topics_of_zookeeper_after_the_first_update_metadata() -> None:
+    known = cache(update({"orders": [partition(0, 1)]}))
+    known.expect_topics(["orders", "deleted"])
+
+    await known.wait_for_expected(None)
+
+
+async def test_a_metadata_request_does_not_wait_for_a_topic_that_zookeeper_no_longer_has() -> None:
+    known = MetadataCache("PLAINTEXT")
+    known.expect_topics(["orders"])
+    waiting = asyncio.create_task(known.wait_for_expected(None))
+    assert not await ends(waiting)
+
+    known.forget_topic("orders")
+
+    assert await ends(waiting)

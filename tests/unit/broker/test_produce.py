@@ -204,3 +204,24 @@ def test_a_produce_response_that_timed_out_waiting_for_replicas_has_the_base_off
         await cluster.close()
 
     SimulatedLoop().run(scenario())
+
+
+def test_the_next_produce_may_begin_once_the_records_are_appended() -> None:
+    async def scenario() -> None:
+        cluster = ReplicaCluster()
+        await cluster.elect(1, (1, 2), (1, 2), tell=[1])
+        handler = Produce(cache(update({"orders": [partition(0, 1)]})), cluster.brokers[1], NOT_ASKED)
+        message = ProduceRequest(None, -1, 1_000, [TopicProduceData("orders", [PartitionProduceData(0, PLAIN)])])
+        asked = request(ApiKey.PRODUCE, VERSION)
+        ends: list[int] = []
+        asked.connection.let_next_begin = lambda: ends.append(cluster.log(1).end_offset)
+
+        waiting = asyncio.ensure_future(handler.handle(asked, message))
+        await asyncio.sleep(0)
+
+        assert ends == [1]
+        assert not waiting.done(), "it waits for the follower"
+        await waiting
+        await cluster.close()
+
+    SimulatedLoop().run(scenario())

@@ -48,15 +48,15 @@ async def test_concurrent_init_producer_id_requests_get_different_producer_ids()
 
 
 class Exhausted:
-    """Has no block to give until `mended`."""
+    """Has no block to give until `repaired`."""
 
     def __init__(self) -> None:
         self.asked = 0
-        self.mended = False
+        self.repaired = False
 
     async def allocate(self) -> ProducerIdBlock | None:
         self.asked += 1
-        return ProducerIdBlock(5000, 10) if self.mended else None
+        return ProducerIdBlock(5000, 10) if self.repaired else None
 
 
 def test_a_refused_request_for_a_producer_id_block_is_retried_with_backoff() -> None:
@@ -72,7 +72,7 @@ def test_a_refused_request_for_a_producer_id_block_is_retried_with_backoff() -> 
         await asyncio.sleep(600)
         assert controller.asked == asked
 
-        controller.mended = True
+        controller.repaired = True
         assert await ids.next_id() == 5000
         ids.close()
 
@@ -83,7 +83,7 @@ def test_a_waiting_producer_gets_its_id_once_the_controller_allocates_a_block() 
     async def scenario() -> None:
         controller = Exhausted()
         ids = ProducerIds(controller.allocate)
-        asyncio.get_running_loop().call_later(1, setattr, controller, "mended", True)
+        asyncio.get_running_loop().call_later(1, setattr, controller, "repaired", True)
         assert await ids.next_id() == 5000
         ids.close()
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.unit.broker.cluster_state import ORDERS_ID, cache, request
+from tests.unit.broker.cluster_state import ORDERS_ID, broker, cache, partition, request, update
+from tests.unit.coordinator.test_large_groups import ObservedSlices
 
 from klamm.broker.handlers.fetch import FETCH, Fetch
 from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderEpochs
@@ -15,7 +16,7 @@ from klamm.broker.handlers.produce import PRODUCE, Produce
 from klamm.log.epochs import EpochEnd
 from klamm.log.errors import RecordError
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.net.server import CloseConnection
 from klamm.replication.appending import AppendResult
@@ -23,7 +24,6 @@ from klamm.replication.fetch_data import FetchData, FetchParams, Isolation
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
 from klamm.replication.fetch_waiter import CachedPartition, FetchWaiter
 from klamm.replication.offset_lookup import FoundOffset
-from klamm.runtime.time_slices import CountedSlices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     FetchPartition,
@@ -61,7 +61,9 @@ class Replicas:
         self.found = FoundOffset(timestamp=5, offset=6, leader_epoch=4)
         self.looked_up: dict[str, Any] = {}
 
-    async def append(self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Any]) -> Any:
+    async def append(
+        self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Any], *, on_appended: Callable[[], None]
+    ) -> Any:
         self.appended = records
         return dict.fromkeys(records, self.result)
 
@@ -73,6 +75,10 @@ class Replicas:
     async def look_up_offset(self, topic_partition: TopicPartition, timestamp: int, **facts: Any) -> FoundOffset:
         self.looked_up = {"timestamp": timestamp, **facts}
         return self.found
+
+    def partition(self, topic_partition: TopicPartition) -> None:
+        """This broker has no replica."""
+        return
 
     def segment_offsets_before(self, *asked: Any) -> tuple[ErrorCode, list[int]]:
         self.looked_up = {"old": asked}
@@ -202,6 +208,25 @@ class TestFetch:
         assert [e.node_id for e in response.node_endpoints] == ([1] if version >= 16 else [])
 
     @pytest.mark.parametrize(
+        ("is_rack_aware", "rack", "near"),
+        [(True, "b", {2}), (True, "c", set()), (True, "", set()), (False, "b", set())],
+    )
+    async def test_a_fetch_with_a_rack_may_be_sent_to_reachable_brokers_of_the_rack_if_there_is_a_replica_selector(
+        self, replicas: Replicas, is_rack_aware: bool, rack: str, near: set[int]
+    ) -> None:
+        brokers = [broker(1, rack="a"), broker(2, rack="b"), broker(3, "OTHER", rack="b")]
+        known = cache(update({"orders": [partition(0, 1)]}, brokers))
+        handler = Fetch(known, replicas, 1000, is_rack_aware=is_rack_aware)  # type: ignore[arg-type]
+        replicas.data = FetchData(preferred_replica=BrokerId(2))
+        asked = FetchTopic("orders", partitions=[FetchPartition(partition=0, fetch_offset=5, partition_max_bytes=10)])
+
+        response = await handler.handle(request(ApiKey.FETCH, 11), FetchRequest(topics=[asked], rack_id=rack))
+
+        assert response.responses[0].partitions[0].preferred_read_replica == 2
+        assert replicas.fetched is not None
+        assert set(replicas.fetched[0].near_brokers) == near
+
+    @pytest.mark.parametrize(
         ("version", "expected"), [(5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)]
     )
     async def test_fetch_before_version_6_gets_not_leader_instead_of_kafka_storage_error(
@@ -256,7 +281,7 @@ class TestListOffsets:
     def ask(self, replicas: Replicas, version: int, timestamp: int = -1, times: int = 1) -> ListOffsetsResponse:
         asked = [ListOffsetsPartition(0, timestamp=timestamp) for _ in range(times)]
         message = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("orders", asked)])
-        handler = ListOffsets(cache(), replicas, CountedSlices)  # type: ignore[arg-type]
+        handler = ListOffsets(cache(), replicas)  # type: ignore[arg-type]
         response = asyncio.run(handler.handle(request(ApiKey.LIST_OFFSETS, version), message))
         response.encode(version)
         return response
@@ -266,6 +291,18 @@ class TestListOffsets:
 
         assert (answer.error_code, answer.old_style_offsets) == (ErrorCode.NONE, (9, 5, 0))
         assert replicas.looked_up == {"old": (ORDERS_0, -1, 1, -1)}
+
+    async def test_list_offsets_version_0_is_answered_in_time_slices(self, replicas: Replicas) -> None:
+        checkpoints: list[None] = []
+        slices = ObservedSlices(lambda: checkpoints.append(None))
+        asked = [ListOffsetsPartition(0, timestamp=-1, max_num_offsets=1)] * 300
+        handler = ListOffsets(cache(), replicas)  # type: ignore[arg-type]
+        await handler.handle(
+            request(ApiKey.LIST_OFFSETS, 0)._replace(slices=slices),
+            ListOffsetsRequest(-1, 0, [ListOffsetsTopic("orders", asked)]),
+        )
+
+        assert len(checkpoints) == len(asked)
 
     @pytest.mark.parametrize("version", range(1, LIST_OFFSETS.max_version + 1))
     def test_every_list_offsets_version_answers_timestamp_and_offset(self, replicas: Replicas, version: int) -> None:

@@ -4,13 +4,14 @@ Source: KafkaApis.handleAlterConfigsRequest, ConfigAdminManager.preprocess (3.9)
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from klamm.broker.config_admin import Change, ConfigAdmin, Outcome, ResourceType
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.logger_admin import LoggerAdmin
 from klamm.model.errors import ErrorCode
+from klamm.runtime.time_slices import Slices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterConfigsRequest,
@@ -36,10 +37,11 @@ class AlterConfigs:
     async def replace(self, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse:
         """Answer AlterConfigs: replace all configs of each resource by the given ones."""
         responses = []
-        for resource, is_repeated in _with_repetition(message.resources):
+        slices = request.slices
+        async for resource, is_repeated in slices.each(await _with_repetition(message.resources, slices)):
             outcome = _REPEATED_RESOURCE
             if not is_repeated:
-                changes = [Change(c.name, c.value) for c in resource.configs]
+                changes = await slices.list_of(Change(c.name, c.value) for c in resource.configs)
                 outcome = await self._admin.replace(
                     resource.resource_type, resource.resource_name, changes, validate_only=message.validate_only
                 )
@@ -51,10 +53,12 @@ class AlterConfigs:
     ) -> IncrementalAlterConfigsResponse:
         """Answer IncrementalAlterConfigs: set, delete, append to or subtract from single configs of each resource."""
         responses = []
-        for resource, is_repeated in _with_repetition(message.resources):
+        slices = request.slices
+        async for resource, is_repeated in slices.each(await _with_repetition(message.resources, slices)):
             outcome = _REPEATED_RESOURCE
             if not is_repeated:
-                changes = [Change(c.name, c.value, c.config_operation) for c in resource.configs]
+                configs = resource.configs
+                changes = await slices.list_of(Change(c.name, c.value, c.config_operation) for c in configs)
                 outcome = await self._increment(resource, changes, message.validate_only)
             responses.append(
                 IncrementalAlterConfigsResponseAlterConfigsResourceResponse(*_result_fields(outcome, resource))
@@ -69,10 +73,12 @@ class AlterConfigs:
         return await self._admin.increment(kind, name, changes, validate_only=validate_only)
 
 
-def _with_repetition(resources: Sequence[Any]) -> list[tuple[Any, bool]]:
+async def _with_repetition(resources: Sequence[Any], slices: Slices) -> Iterator[tuple[Any, bool]]:
     """Each resource with whether the request names it more than once."""
-    counts = Counter((r.resource_type, r.resource_name) for r in resources)
-    return [(r, counts[r.resource_type, r.resource_name] > 1) for r in resources]
+    counts: Counter[tuple[int, str]] = Counter()
+    async for piece in slices.over(resources):
+        counts.update((r.resource_type, r.resource_name) for r in piece)
+    return ((r, counts[r.resource_type, r.resource_name] > 1) for r in resources)
 
 
 def _result_fields(outcome: Outcome, resource: Any) -> tuple[ErrorCode, str | None, int, str]:

@@ -5,6 +5,7 @@ Source: KafkaApis.handleAlterReplicaLogDirsRequest (3.9).
 
 from typing import Final
 
+from klamm.broker.by_topic import group_by_topic
 from klamm.broker.dispatch import Offered, Request
 from klamm.model.ids import TopicPartition
 from klamm.replication.replica_manager import ReplicaManager
@@ -30,15 +31,19 @@ class AlterReplicaLogDirs:
 
         For a replica that is listed twice the last log directory counts.
         """
-        directories = {
-            TopicPartition(topic.name, partition): directory.path
+        slices = request.slices
+        directories = await slices.dict_of(
+            (TopicPartition(topic.name, partition), directory.path)
             for directory in message.dirs
             for topic in directory.topics
             for partition in topic.partitions
-        }
-        topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-        for (topic_name, number), error in (await self._replicas.alter_log_dirs(directories)).items():
-            topics.setdefault(topic_name, []).append(AlterReplicaLogDirPartitionResult(number, error))
+        )
+        errors = await self._replicas.alter_log_dirs(directories)
+        topics = await group_by_topic(
+            ((tp.topic, AlterReplicaLogDirPartitionResult(tp.partition, error)) for tp, error in errors.items()), slices
+        )
+        await slices.clear(directories)
+        await slices.clear(errors)
         return AlterReplicaLogDirsResponse(
             results=[AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in topics.items()]
         )

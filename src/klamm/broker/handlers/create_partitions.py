@@ -43,16 +43,22 @@ class CreatePartitions:
 
         The wait ends at the request's timeout. With `validate_only` nothing is changed.
         """
-        counts = Counter(t.name for t in message.topics)
-        asked = {t.name: t for t in message.topics}
+        slices = request.slices
+        counts: Counter[str] = Counter()
+        requested: dict[str, CreatePartitionsTopic] = {}
+        async for piece in slices.over(message.topics):
+            counts.update(t.name for t in piece)
+            requested.update({t.name: t for t in piece})
         grown = [
-            await self._add_partitions(topic, counts[name], message.validate_only) for name, topic in asked.items()
+            await self._add_partitions(topic, counts[name], message.validate_only)
+            async for name, topic in slices.each(requested.items())
         ]
         if not message.validate_only:
             await self._wait_for_leaders([g for g in grown if not g.error], message.timeout_ms)
-        return CreatePartitionsResponse(
-            results=[CreatePartitionsTopicResult(g.name, g.error, g.message) for g in grown]
-        )
+        results = await slices.list_of(CreatePartitionsTopicResult(g.name, g.error, g.message) for g in grown)
+        await slices.clear(grown)
+        await slices.clear(requested)
+        return CreatePartitionsResponse(results=results)
 
     async def _add_partitions(self, topic: CreatePartitionsTopic, times: int, validate_only: bool) -> Grown:
         """Add partitions to one topic, unless this broker is not controller or the request is invalid for it."""

@@ -1,7 +1,7 @@
 """CreateTopics, on the active controller's broker. Source: KafkaApis.handleCreateTopicsRequest, ZkAdminManager."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -48,16 +48,36 @@ class CreateTopics:
 
         With `validate_only` nothing is created.
         """
-        counts = Counter(t.name for t in message.topics)
-        asked = {t.name: t for t in message.topics}
-        refused = {name: r for name in asked if (r := self._refusal(name, counts[name])) is not None}
-        wanted = [_new_topic(topic) for name, topic in asked.items() if name not in refused]
-        made = {c.name: c for c in await self._creation.create_all(wanted, validate_only=message.validate_only)}
-        created = [refused.get(name) or made[name] for name in asked]
+        slices = request.slices
+        counts: Counter[str] = Counter()
+        requested: dict[str, CreatableTopic] = {}
+        async for piece in slices.over(message.topics):
+            counts.update(t.name for t in piece)
+            requested.update({t.name: t for t in piece})
+        made: dict[str, Created] = {}
+        wanted: list[NewTopic] = []
+        await slices.run(self._sort_out(requested, counts, made, wanted))
+        created = await self._creation.create_all(wanted, slices, validate_only=message.validate_only)
+        made |= await slices.dict_of((c.name, c) for c in created)
         if not message.validate_only:
             await self._wait_for_leaders(created, message.timeout_ms)
         described: Described = {}
-        return CreateTopicsResponse(topics=[self._result(c, described) for c in created])
+        return CreateTopicsResponse(topics=await slices.list_of(self._result(made[n], described) for n in requested))
+
+    def _sort_out(
+        self,
+        requested: Mapping[str, CreatableTopic],
+        counts: Mapping[str, int],
+        refused: dict[str, Created],
+        wanted: list[NewTopic],
+    ) -> Iterator[None]:
+        """Put the topics that may be created into `wanted`, the errors of others into `refused`; pauses after each."""
+        for name, topic in requested.items():
+            if (refusal := self._refusal(name, counts[name])) is not None:
+                refused[name] = refusal
+            else:
+                wanted.append(_new_topic(topic))
+            yield
 
     def _refusal(self, name: str, times: int) -> Created | None:
         """The error for a topic that must not be created (not controller, repeated name); None if it may be."""

@@ -1,7 +1,9 @@
 """DeleteRecords: delete a partition's records before an offset. Source: KafkaApis.handleDeleteRecordsRequest (3.9)."""
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+from klamm.broker.by_topic import group_by_topic
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.model.errors import ErrorCode
@@ -32,21 +34,42 @@ class DeleteRecords:
 
         For a partition that is listed twice the last offset counts.
         """
-        offsets = {
-            TopicPartition(topic.name, partition.partition_index): partition.offset
+        slices = request.slices
+        offsets = await slices.dict_of(
+            (TopicPartition(topic.name, partition.partition_index), partition.offset)
             for topic in message.topics
             for partition in topic.partitions
-        }
-        refused = {tp: DeletionResult(error) for tp in offsets if (error := self._refusal(tp))}
-        possible = {tp: offset for tp, offset in offsets.items() if tp not in refused}
-        results = {**await self._replicas.delete_records(possible, message.timeout_ms), **refused}
-        topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
-        for topic, number in offsets:
-            error, low_watermark = results[TopicPartition(topic, number)]
-            topics.setdefault(topic, []).append(DeleteRecordsPartitionResult(number, low_watermark, error))
+        )
+        possible: dict[TopicPartition, int] = {}
+        refused: dict[TopicPartition, DeletionResult] = {}
+        await slices.run(self._sort_out(offsets, possible, refused))
+        results = await self._replicas.delete_records(possible, message.timeout_ms) | refused
+        topics = await group_by_topic(
+            (
+                (tp.topic, DeleteRecordsPartitionResult(tp.partition, results[tp].low_watermark, results[tp].error))
+                for tp in offsets
+            ),
+            slices,
+        )
+        for done in (refused, results, offsets):
+            await slices.clear(done)
         return DeleteRecordsResponse(
             topics=[DeleteRecordsTopicResult(name, partitions) for name, partitions in topics.items()]
         )
+
+    def _sort_out(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        possible: dict[TopicPartition, int],
+        refused: dict[TopicPartition, DeletionResult],
+    ) -> Iterator[None]:
+        """Put offsets that can be served into `possible`, errors into `refused`; pauses after each."""
+        for topic_partition, offset in offsets.items():
+            if error := self._refusal(topic_partition):
+                refused[topic_partition] = DeletionResult(error)
+            else:
+                possible[topic_partition] = offset
+            yield
 
     def _refusal(self, topic_partition: TopicPartition) -> ErrorCode:
         """Return the error of a partition that cannot be served at all; NONE where its leader may be asked."""

@@ -61,40 +61,43 @@ class DescribeConfigs:
 
     async def handle(self, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
         """Answer DescribeConfigs: the configs of each topic or broker, with their sources."""
-        results = [await self._describe(message, r) for r in message.resources]
+        slices = request.slices
+        results = [await self._describe(message, resource) async for resource in slices.each(message.resources)]
         if request.version == 0:  # it only has whether the value is the default
             for config in (c for result in results for c in result.configs):
                 config.is_default = config.config_source == ConfigSource.DEFAULT
         return DescribeConfigsResponse(results=results)
 
-    async def _describe(self, message: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+    async def _describe(
+        self, message: DescribeConfigsRequest, requested: DescribeConfigsResource
+    ) -> DescribeConfigsResult:
         """The configs of one resource, by its type."""
-        match asked.resource_type:
+        match requested.resource_type:
             case t if t == _TOPIC:
-                return await self._describe_topic(message, asked)
+                return await self._describe_topic(message, requested)
             case t if t == _BROKER:
-                return self._describe_broker(message, asked)
+                return self._describe_broker(message, requested)
             case t if t == _BROKER_LOGGER:
-                return self._describe_loggers(asked)
+                return self._describe_loggers(requested)
         return _refusal(
-            asked,
+            requested,
             ErrorCode.INVALID_REQUEST,
-            f"Resource type {asked.resource_type} has no configs. Send 2 (topic), 4 (broker) or 8 (logger).",
+            f"Resource type {requested.resource_type} has no configs. Send 2 (topic), 4 (broker) or 8 (logger).",
         )
 
     async def _describe_topic(
-        self, message: DescribeConfigsRequest, asked: DescribeConfigsResource
+        self, message: DescribeConfigsRequest, requested: DescribeConfigsResource
     ) -> DescribeConfigsResult:
         """The configs of a topic."""
-        topic = asked.resource_name
+        topic = requested.resource_name
         if reason := name_error(topic):
-            return _refusal(asked, ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+            return _refusal(requested, ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         if not self._cache.has_topic(topic):
-            return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+            return _refusal(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         try:
             overrides = await self._read_topic_config(topic)
         except KlammError as error:
-            return _refusal(asked, ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+            return _refusal(requested, ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         given, layers = self._dynamic.current.given, self._dynamic.layers
         configs = [
             _config_result(
@@ -105,43 +108,44 @@ class DescribeConfigs:
                 origins(name, overrides, layers, topic),
                 TOPIC_KEYS[name].doc,
             )
-            for name in _requested_keys(asked, TOPIC_KEYS)
+            for name in _requested_keys(requested, TOPIC_KEYS)
         ]
-        return _described(asked, configs)
+        return _described(requested, configs)
 
     def _describe_broker(
-        self, message: DescribeConfigsRequest, asked: DescribeConfigsResource
+        self, message: DescribeConfigsRequest, requested: DescribeConfigsResource
     ) -> DescribeConfigsResult:
         """The configs of this broker; without a broker id, the cluster's dynamic defaults."""
-        if not asked.resource_name:
+        if not requested.resource_name:
             cluster = self._dynamic.cluster
-            defaults = [self._describe_cluster_default(message, name) for name in _requested_keys(asked, cluster)]
-            return _described(asked, defaults)
-        if asked.resource_name != str(self._broker_id):
+            defaults = [self._describe_cluster_default(message, name) for name in _requested_keys(requested, cluster)]
+            return _described(requested, defaults)
+        if requested.resource_name != str(self._broker_id):
             return _refusal(
-                asked,
+                requested,
                 ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {self._broker_id} or empty string, but received {asked.resource_name}",
+                f"Unexpected broker id, expected {self._broker_id} or empty string, but received "
+                f"{requested.resource_name}",
             )
         known = dict.fromkeys((*BROKER_KEYS, *self._dynamic.current.given))
         return _described(
-            asked, [self._describe_broker_config(message, name) for name in _requested_keys(asked, known)]
+            requested, [self._describe_broker_config(message, name) for name in _requested_keys(requested, known)]
         )
 
-    def _describe_loggers(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+    def _describe_loggers(self, requested: DescribeConfigsResource) -> DescribeConfigsResult:
         """The log levels of this broker."""
-        if not asked.resource_name:
-            return _refusal(asked, ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-        if asked.resource_name != str(self._broker_id):
-            text = f"Unexpected broker id, expected {self._broker_id} but received {asked.resource_name}"
-            return _refusal(asked, ErrorCode.INVALID_REQUEST, text)
+        if not requested.resource_name:
+            return _refusal(requested, ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        if requested.resource_name != str(self._broker_id):
+            text = f"Unexpected broker id, expected {self._broker_id} but received {requested.resource_name}"
+            return _refusal(requested, ErrorCode.INVALID_REQUEST, text)
         levels = self._log_levels.all()
         source = ConfigSource.DYNAMIC_BROKER_LOGGER
         return _described(
-            asked,
+            requested,
             [
                 DescribeConfigsResourceResult(name=name, value=levels[name], config_source=source)
-                for name in _requested_keys(asked, levels)
+                for name in _requested_keys(requested, levels)
             ],
         )
 
@@ -207,19 +211,26 @@ def _synonyms(found: Iterable[Origin], is_sensitive: bool) -> Iterator[DescribeC
         )
 
 
-def _requested_keys(asked: DescribeConfigsResource, known: Mapping[str, object]) -> list[str]:
+def _requested_keys(requested: DescribeConfigsResource, known: Mapping[str, object]) -> list[str]:
     """The requested keys that exist; all keys where the request names none."""
-    names = asked.configuration_keys
+    names = frozenset(requested.configuration_keys or ())
     return [name for name in known if not names or name in names]
 
 
-def _described(asked: DescribeConfigsResource, configs: list[DescribeConfigsResourceResult]) -> DescribeConfigsResult:
+def _described(
+    requested: DescribeConfigsResource, configs: list[DescribeConfigsResourceResult]
+) -> DescribeConfigsResult:
     """The response entry of a resource with these configs."""
-    return DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name, configs=configs)
+    return DescribeConfigsResult(
+        resource_type=requested.resource_type, resource_name=requested.resource_name, configs=configs
+    )
 
 
-def _refusal(asked: DescribeConfigsResource, error: ErrorCode, text: str | None) -> DescribeConfigsResult:
+def _refusal(requested: DescribeConfigsResource, error: ErrorCode, text: str | None) -> DescribeConfigsResult:
     """The response entry of a resource with an error."""
     return DescribeConfigsResult(
-        error_code=error, error_message=text, resource_type=asked.resource_type, resource_name=asked.resource_name
+        error_code=error,
+        error_message=text,
+        resource_type=requested.resource_type,
+        resource_name=requested.resource_name,
     )

@@ -40,7 +40,8 @@ class DescribeLogDirs:
         """
         wanted: set[TopicPartition] | None = None
         if message.topics is not None:
-            wanted = {TopicPartition(t.topic, p) for t in message.topics for p in t.partitions}
+            requested = (TopicPartition(t.topic, p) for t in message.topics for p in t.partitions)
+            wanted = set(await request.slices.list_of(requested))
         lying: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
         moves = self._logs.moves
         for count, (partition, log) in enumerate([*self._logs.logs.items(), *moves.futures.items()], 1):

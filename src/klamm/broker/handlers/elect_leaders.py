@@ -3,8 +3,9 @@
 Source: KafkaApis.handleElectLeaders, ReplicaManager.electLeaders, DelayedElectLeader (3.9).
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final, Protocol
 
 from klamm.broker.dispatch import Offered, Request
@@ -13,6 +14,7 @@ from klamm.controller.decisions.plans import Refusal
 from klamm.controller.events import ElectionAnswer
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.runtime.time_slices import Slices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 
@@ -20,6 +22,10 @@ ELECT_LEADERS: Final = Offered(ApiKey.ELECT_LEADERS, 0, 2)
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
+_LATE: Final = Refusal(
+    ErrorCode.REQUEST_TIMED_OUT,
+    "The new leader did not appear in this broker's metadata before the timeout. Describe the topic later.",
+)
 
 
 class ControllerElections(Protocol):
@@ -45,28 +51,21 @@ class ElectLeaders:
             return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
         wants_all = message.topic_partitions is None
         answer = await self._controller.elect_leaders(
-            self._requested_partitions(message), unclean=message.election_type == UNCLEAN
+            await self._requested_partitions(message, request.slices), unclean=message.election_type == UNCLEAN
         )
-        refused = dict(answer.refused)
-        late = Refusal(
-            ErrorCode.REQUEST_TIMED_OUT,
-            "The new leader did not appear in this broker's metadata before the timeout. Describe the topic later.",
-        )
-        refused |= dict.fromkeys(await self._wait_for_elections(answer, message.timeout_ms), late)
+        late = frozenset(await self._wait_for_elections(answer, message.timeout_ms))
         topics: dict[str, ReplicaElectionResult] = {}
-        for key in (*answer.leaders, *answer.refused):
-            error, why = refused.get(key, Refusal(ErrorCode.NONE, ""))
-            if not (wants_all and error is ErrorCode.ELECTION_NOT_NEEDED):
-                topic = topics.setdefault(key.topic, ReplicaElectionResult(key.topic, []))
-                topic.partition_result.append(PartitionResult(key.partition, error, why or None))
+        await request.slices.run(_describe_results(answer, late, topics, wants_all))
         return ElectLeadersResponse(replica_election_results=list(topics.values()))
 
-    def _requested_partitions(self, message: ElectLeadersRequest) -> list[TopicPartition]:
+    async def _requested_partitions(self, message: ElectLeadersRequest, slices: Slices) -> list[TopicPartition]:
         """The partitions of the request, each once; all in the metadata cache for null."""
         if message.topic_partitions is None:
-            return [TopicPartition(t, n) for t in self._cache.topics() for n in self._cache.partitions(t)]
-        named = [TopicPartition(t.topic, n) for t in message.topic_partitions for n in t.partitions]
-        return list(dict.fromkeys(named))
+            topics = list(self._cache.topics())  # they may change between two slices
+            known = (TopicPartition(t, n) for t in topics for n in list(self._cache.partitions(t)))
+            return await slices.list_of(known)
+        named = ((TopicPartition(t.topic, n), None) for t in message.topic_partitions for n in t.partitions)
+        return list(await slices.dict_of(named))
 
     async def _wait_for_elections(self, answer: ElectionAnswer, timeout_ms: int) -> list[TopicPartition]:
         """Wait until the metadata cache has the elected leaders; returns the partitions that were not seen in time.
@@ -91,3 +90,22 @@ class ElectLeaders:
         """Whether the metadata cache has this leader."""
         state = self._cache.state(key)
         return state is not None and state.leader == leader
+
+
+def _describe_results(
+    answer: ElectionAnswer,
+    late: Container[TopicPartition],
+    topics: dict[str, ReplicaElectionResult],
+    wants_all: bool,
+) -> Iterator[None]:
+    """Put the result of each partition into `topics`; pauses after each. The leaders of `late` were not seen in time.
+
+    Where the request was for all partitions, those that needed no election are left out.
+    """
+    elected = Refusal(ErrorCode.NONE, "")
+    for key in chain(answer.leaders, answer.refused):
+        error, why = _LATE if key in late else answer.refused.get(key, elected)
+        if not (wants_all and error is ErrorCode.ELECTION_NOT_NEEDED):
+            topic = topics.setdefault(key.topic, ReplicaElectionResult(key.topic, []))
+            topic.partition_result.append(PartitionResult(key.partition, error, why or None))
+        yield

@@ -1,13 +1,15 @@
 """Fetch, for consumers and followers. Source: KafkaApis.handleFetchRequest (3.9)."""
 
 import uuid
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Final, cast
 
+from klamm.broker.current_leaders import current_leader, leader_endpoints
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_data import FetchData, FetchParams, FetchPartition, Isolation
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
@@ -41,7 +43,11 @@ _ERRORS_WITH_CURRENT_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCod
 class Fetch:
     """Serves Fetch."""
 
-    def __init__(self, cache: MetadataCache, replicas: ReplicaManager, fetch_max_bytes: int) -> None:
+    def __init__(
+        self, cache: MetadataCache, replicas: ReplicaManager, fetch_max_bytes: int, *, is_rack_aware: bool = False
+    ) -> None:
+        """`is_rack_aware`: consumers are sent to in-sync followers in their own rack."""
+        self._is_rack_aware = is_rack_aware
         self._cache = cache
         self._replicas = replicas
         self._fetch_max_bytes = fetch_max_bytes
@@ -50,23 +56,27 @@ class Fetch:
 
     async def handle(self, request: Request, message: FetchRequest) -> FetchResponse:
         """Answer Fetch: read the requested partitions, and count the bytes for consumers and followers separately."""
-        params, requested = self._read_request(request, message)
-        answer = await self._replicas.fetch(params, requested)
-        size = sum(len(data.records) for _, data in answer.partitions)
-        if params.replica_id >= 0:
-            self.replication_bytes_out += size
-        else:
-            self.bytes_out += size
-        return self._response(request, answer)
+        params = self._read_params(request, message)
+        answer = await self._replicas.fetch(params, await self._read_partitions(request, message, params.replica_id))
+        response = FetchResponse(error_code=answer.error, session_id=answer.session_id)
+        leaders: set[BrokerId] = set()
+        rest = request.slices.begin(self._add_results(request, params, answer, response, leaders))
+        if rest is not None:
+            await rest
+            await request.slices.clear(answer.partitions)
+        if leaders and request.version >= _FIRST_WITH_NODE_ENDPOINTS:
+            endpoints = leader_endpoints(self._cache, leaders, request.peer.listener)
+            response.node_endpoints = [FetchResponseNodeEndpoint(*endpoint) for endpoint in endpoints]
+        return response
 
-    def _read_request(self, request: Request, message: FetchRequest) -> tuple[FetchParams, FetchRequested]:
-        """The parameters of the fetch and its partitions, from a request of any version."""
+    def _read_params(self, request: Request, message: FetchRequest) -> FetchParams:
+        """What holds for the whole fetch, from a request of any version."""
         version = request.version
         replica = BrokerId(
             message.replica_state.replica_id if version >= _FIRST_WITH_REPLICA_STATE else message.replica_id
         )
         most = min(message.max_bytes, self._fetch_max_bytes)  # of followers, too: whoever claims to be one
-        params = FetchParams(
+        return FetchParams(
             replica_id=replica,
             max_wait_ms=message.max_wait_ms,
             min_bytes=min(message.min_bytes, most),
@@ -75,8 +85,13 @@ class Fetch:
             leader_only=version < _FIRST_WITH_FOLLOWER_READS,
             magic=(version >= _FIRST_WITH_MAGIC_1) + (version >= _FIRST_WITH_MAGIC_2),
             knows_zstd=version >= _FIRST_WITH_ZSTD,
+            near_brokers=self._brokers_in_rack(message.rack_id, request.peer.listener) if message.rack_id else (),
         )
-        partitions = [
+
+    async def _read_partitions(self, request: Request, message: FetchRequest, replica: BrokerId) -> FetchRequested:
+        """The partitions and the session of the fetch, from a request of any version."""
+        version = request.version
+        partitions = await request.slices.list_of(
             FetchPartition(
                 name,
                 topic.topic_id,
@@ -90,34 +105,48 @@ class Fetch:
             for topic in message.topics
             for name in (self._topic_name(version, topic.topic, topic.topic_id),)
             for p in topic.partitions
-        ]
-        forgotten = [
-            (self._topic_name(version, topic.topic, topic.topic_id), topic.topic_id, partition)
-            for topic in message.forgotten_topics_data
-            for partition in topic.partitions
-        ]
-        return params, FetchRequested(
+        )
+        forgotten: list[tuple[str | None, uuid.UUID, int]] = []
+        if message.forgotten_topics_data:
+            forgotten = await request.slices.list_of(
+                (self._topic_name(version, topic.topic, topic.topic_id), topic.topic_id, partition)
+                for topic in message.forgotten_topics_data
+                for partition in topic.partitions
+            )
+        return FetchRequested(
             partitions, message.session_id, message.session_epoch, forgotten, version >= _FIRST_WITH_TOPIC_IDS, replica
         )
+
+    def _brokers_in_rack(self, rack: str, listener: str) -> frozenset[BrokerId]:
+        """The live brokers in this rack that clients of the listener can reach; none without a replica selector."""
+        if not self._is_rack_aware:
+            return frozenset()
+        return frozenset(broker.id for broker, _ in self._cache.brokers_on(listener) if broker.rack == rack)
 
     def _topic_name(self, version: int, name: str, topic_id: uuid.UUID) -> str | None:
         """The topic's name, from the request or by its id; None for an unknown id."""
         return name if version < _FIRST_WITH_TOPIC_IDS else self._cache.topic_name(topic_id)
 
-    def _response(self, request: Request, answer: FetchAnswer) -> FetchResponse:
-        """The response with a result per partition, and the endpoints of current leaders from version 16 on."""
-        response = FetchResponse(error_code=answer.error, session_id=answer.session_id)
-        leaders: set[BrokerId] = set()
+    def _add_results(
+        self,
+        request: Request,
+        params: FetchParams,
+        answer: FetchAnswer,
+        response: FetchResponse,
+        leaders: set[BrokerId],
+    ) -> Iterator[None]:
+        """Put the result of each partition into the response, and count its bytes; pauses after each."""
+        is_follower = params.replica_id >= 0
         for (name, topic_id), group in groupby(answer.partitions, _topic_key):
-            partitions = [self._partition_result(request, name, cached, data, leaders) for cached, data in group]
-            response.responses.append(FetchableTopicResponse(name or "", topic_id, partitions))
-        if leaders and request.version >= _FIRST_WITH_NODE_ENDPOINTS:
-            response.node_endpoints = [
-                FetchResponseNodeEndpoint(leader, endpoint.host, endpoint.port, self._cache.brokers[leader].rack)
-                for leader in sorted(leaders)
-                if (endpoint := self._cache.endpoint_on(leader, request.peer.listener)) is not None
-            ]
-        return response
+            topic = FetchableTopicResponse(name or "", topic_id)
+            response.responses.append(topic)
+            for cached, data in group:
+                topic.partitions.append(self._partition_result(request, name, cached, data, leaders))
+                if is_follower:
+                    self.replication_bytes_out += len(data.records)
+                else:
+                    self.bytes_out += len(data.records)
+                yield
 
     def _partition_result(
         self,
@@ -142,13 +171,15 @@ class Fetch:
             else [AbortedTransaction(a.producer_id, a.first_offset) for a in data.aborted],
             records=cast("bytes | memoryview", data.records),  # a slice of a file passes through the encoder as it is
         )
+        if data.preferred_replica != NO_BROKER:
+            partition.preferred_read_replica = data.preferred_replica
         if data.diverging is not None:
             partition.diverging_epoch = FetchResponseEpochEndOffset(data.diverging.epoch, data.diverging.end_offset)
         if error in _ERRORS_WITH_CURRENT_LEADER and topic is not None and request.version >= _FIRST_WITH_CURRENT_LEADER:
-            state = self._cache.state(TopicPartition(topic, cached.request.partition))
-            if state is not None:
-                leaders.add(BrokerId(state.leader))
-                partition.current_leader = FetchResponseLeaderIdAndEpoch(state.leader, state.leader_epoch)
+            known = current_leader(self._replicas, self._cache, TopicPartition(topic, cached.request.partition))
+            if known is not None:
+                leaders.add(known.leader)
+                partition.current_leader = FetchResponseLeaderIdAndEpoch(*known)
         return partition
 
 

@@ -4,8 +4,9 @@ Version 0 of the first two keeps offsets in ZooKeeper, where consumers before 0.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
+from klamm.broker.by_topic import group_by_topic
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.coordinator.committed_offsets import Offset
@@ -14,6 +15,7 @@ from klamm.coordinator.handlers.offsets import CommitRequest, Errors, FetchedOff
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import Clock
+from klamm.runtime.time_slices import PIECE, Slices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     OffsetCommitRequest,
@@ -26,6 +28,7 @@ from klamm.wire.messages import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -50,6 +53,7 @@ _NO_TIMESTAMP: Final = -1
 _NO_RETENTION: Final = -1
 
 Fetched = dict[TopicPartition, FetchedOffset]
+Requested = TypeVar("Requested")
 _Topic = OffsetFetchRequestTopic | OffsetFetchRequestTopics
 
 
@@ -89,25 +93,31 @@ class GroupOffsetsApis:
 
         Unknown partitions get UNKNOWN_TOPIC_OR_PARTITION.
         """
-        asked = {TopicPartition(t.name, p.partition_index): p for t in message.topics for p in t.partitions}
-        errors: Errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        known = {partition: asked[partition] for partition in asked if self._cache.contains(partition)}
+        slices = request.slices
+        requested = await slices.dict_of(
+            (TopicPartition(t.name, p.partition_index), p) for t in message.topics for p in t.partitions
+        )
+        errors: Errors = dict.fromkeys(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        known = dict(filter(None, await slices.list_of(map(self._known, requested.items()))))
         if message.group_instance_id is not None and not self._allows_static:
-            errors = dict.fromkeys(asked, ErrorCode.UNSUPPORTED_VERSION)
+            errors = dict.fromkeys(requested, ErrorCode.UNSUPPORTED_VERSION)
         elif known and request.version == _IN_ZOOKEEPER:
             for partition, committed in known.items():
                 errors[partition] = await self._commit_to_zookeeper(message.group_id, partition, committed)
         elif known:
-            errors |= await self._coordinator.commit_offsets(self._commit_request(message, known))
-        return OffsetCommitResponse(
-            topics=[
-                OffsetCommitResponseTopic(topic, [OffsetCommitResponsePartition(p.partition, errors[p]) for p in found])
-                for topic, found in _by_topic(errors)
-            ]
-        )
+            errors |= await self._coordinator.commit_offsets(await self._commit_request(message, known, slices))
+        results = ((p.topic, OffsetCommitResponsePartition(p.partition, error)) for p, error in errors.items())
+        topics = await group_by_topic(results, slices)
+        for done in (requested, known, errors):
+            await slices.clear(done)
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(*topic) for topic in topics.items()])
 
-    def _commit_request(
-        self, message: OffsetCommitRequest, known: dict[TopicPartition, OffsetCommitRequestPartition]
+    def _known(self, entry: tuple[TopicPartition, Requested]) -> tuple[TopicPartition, Requested] | None:
+        """Return the partition and what is requested for it; None where the metadata cache does not have it."""
+        return entry if self._cache.contains(entry[0]) else None
+
+    async def _commit_request(
+        self, message: OffsetCommitRequest, known: dict[TopicPartition, OffsetCommitRequestPartition], slices: Slices
     ) -> CommitRequest:
         """Return the commit of the `known` partitions for the coordinator.
 
@@ -116,27 +126,30 @@ class GroupOffsetsApis:
         now_ms = self._clock.now_ms()
         retention_ms = message.retention_time_ms
         expires = None if retention_ms == _NO_RETENTION else now_ms + retention_ms
-        offsets = {
-            partition: Offset(
-                asked.committed_offset,
-                asked.committed_leader_epoch,
-                asked.committed_metadata or "",
-                now_ms if asked.commit_timestamp == _NO_TIMESTAMP else asked.commit_timestamp,
-                expires,
+        offsets = await slices.dict_of(
+            (
+                partition,
+                Offset(
+                    requested.committed_offset,
+                    requested.committed_leader_epoch,
+                    requested.committed_metadata or "",
+                    now_ms if requested.commit_timestamp == _NO_TIMESTAMP else requested.commit_timestamp,
+                    expires,
+                ),
             )
-            for partition, asked in known.items()
-        }
+            for partition, requested in known.items()
+        )
         generation = message.generation_id_or_member_epoch
         return CommitRequest(message.group_id, offsets, message.member_id, message.group_instance_id, generation)
 
     async def _commit_to_zookeeper(
-        self, group_id: str, partition: TopicPartition, asked: OffsetCommitRequestPartition
+        self, group_id: str, partition: TopicPartition, requested: OffsetCommitRequestPartition
     ) -> ErrorCode:
         """Write one offset to ZooKeeper, as version 0 of OffsetCommit does, and return its error."""
-        if len(asked.committed_metadata or "") > self._metadata_max_bytes:
+        if len(requested.committed_metadata or "") > self._metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         try:
-            await self._zookeeper().write_consumer_offset(group_id, partition, asked.committed_offset)
+            await self._zookeeper().write_consumer_offset(group_id, partition, requested.committed_offset)
         except (ZkError, WrongPath):  # the group id may contain what no znode name may
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE
@@ -150,31 +163,44 @@ class GroupOffsetsApis:
         """
         if request.version >= _SEVERAL_GROUPS:
             return OffsetFetchResponse(
-                groups=[
-                    self._fetch_group(group.group_id, _partitions_of(group.topics), message.require_stable)
-                    for group in message.groups
-                ]
+                groups=[await self._fetch_group(request, message, group) for group in message.groups]
             )
-        partitions = _partitions_of(message.topics)
+        slices = request.slices
+        partitions = await _partitions_of(message.topics, slices)
         if request.version == _IN_ZOOKEEPER:
-            return _one_group(ErrorCode.NONE, await self._fetch_from_zookeeper(message.group_id, partitions or []))
-        error, fetched = self._coordinator.fetch_offsets(
-            message.group_id, partitions, require_stable=message.require_stable
-        )
+            fetched = await self._fetch_from_zookeeper(message.group_id, partitions or [])
+            return await _one_group(ErrorCode.NONE, fetched, slices)
+        error, fetched = await self._fetch(message.group_id, partitions, message.require_stable, slices)
         if error and request.version < _TELLS_GROUP_ERROR:
             fetched = dict.fromkeys(partitions or [], FetchedOffset(error=error))
-        return _one_group(error, fetched)
+        return await _one_group(error, fetched, slices)
 
-    def _fetch_group(
-        self, group_id: str, partitions: Sequence[TopicPartition] | None, require_stable: bool
+    async def _fetch_group(
+        self, request: Request, message: OffsetFetchRequest, requested: OffsetFetchRequestGroup
     ) -> OffsetFetchResponseGroup:
-        """Return the committed offsets of one group in the form of the response; `partitions` None means all."""
-        error, fetched = self._coordinator.fetch_offsets(group_id, partitions, require_stable=require_stable)
-        topics = [
-            OffsetFetchResponseTopics(topic, [OffsetFetchResponsePartitions(*_fields(p, fetched[p])) for p in found])
-            for topic, found in _by_topic(fetched)
-        ]
-        return OffsetFetchResponseGroup(group_id, topics, error)
+        """Return the committed offsets of one group in the form of the response; without topics, those of all."""
+        slices = request.slices
+        partitions = await _partitions_of(requested.topics, slices)
+        error, fetched = await self._fetch(requested.group_id, partitions, message.require_stable, slices)
+        results = ((p.topic, OffsetFetchResponsePartitions(*_fields(p, found))) for p, found in fetched.items())
+        topics = await group_by_topic(results, slices)
+        await slices.clear(fetched)
+        described = [OffsetFetchResponseTopics(*topic) for topic in topics.items()]
+        return OffsetFetchResponseGroup(requested.group_id, described, error)
+
+    async def _fetch(
+        self, group_id: str, partitions: Sequence[TopicPartition] | None, require_stable: bool, slices: Slices
+    ) -> tuple[ErrorCode, Fetched]:
+        """The group's error and its committed offsets; many partitions are looked up in time slices."""
+        if partitions is None or len(partitions) <= PIECE:
+            return self._coordinator.fetch_offsets(group_id, partitions, require_stable=require_stable)
+        fetched: Fetched = {}
+        async for piece in slices.over(partitions):
+            error, found = self._coordinator.fetch_offsets(group_id, piece, require_stable=require_stable)
+            if error:
+                return error, {}
+            fetched |= found
+        return ErrorCode.NONE, fetched
 
     async def _fetch_from_zookeeper(self, group_id: str, partitions: Iterable[TopicPartition]) -> Fetched:
         """Read committed offsets from ZooKeeper, for version 0 of OffsetFetch.
@@ -197,28 +223,26 @@ class GroupOffsetsApis:
 
     async def delete(self, request: Request, message: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """Answer OffsetDelete: delete the group's committed offsets of known partitions."""
-        asked = [TopicPartition(t.name, p.partition_index) for t in message.topics for p in t.partitions]
-        errors: Errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        slices = request.slices
+        requested = await slices.list_of(
+            TopicPartition(t.name, p.partition_index) for t in message.topics for p in t.partitions
+        )
+        errors: Errors = dict.fromkeys(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         known = [partition for partition in errors if self._cache.contains(partition)]
         error, deleted = await self._coordinator.delete_offsets(message.group_id, known)
         if error:
             return OffsetDeleteResponse(error_code=error)
         errors |= deleted
-        return OffsetDeleteResponse(
-            topics=[
-                OffsetDeleteResponseTopic(topic, [OffsetDeleteResponsePartition(p.partition, errors[p]) for p in found])
-                for topic, found in _by_topic(errors)
-            ]
-        )
+        results = ((p.topic, OffsetDeleteResponsePartition(p.partition, error)) for p, error in errors.items())
+        topics = await group_by_topic(results, slices)
+        return OffsetDeleteResponse(topics=[OffsetDeleteResponseTopic(*topic) for topic in topics.items()])
 
 
-def _one_group(error: ErrorCode, fetched: Fetched) -> OffsetFetchResponse:
+async def _one_group(error: ErrorCode, fetched: Fetched, slices: Slices) -> OffsetFetchResponse:
     """The OffsetFetch response up to version 7, which has the offsets of one group."""
-    topics = [
-        OffsetFetchResponseTopic(topic, [OffsetFetchResponsePartition(*_fields(p, fetched[p])) for p in found])
-        for topic, found in _by_topic(fetched)
-    ]
-    return OffsetFetchResponse(topics=topics, error_code=error)
+    results = ((p.topic, OffsetFetchResponsePartition(*_fields(p, found))) for p, found in fetched.items())
+    topics = await group_by_topic(results, slices)
+    return OffsetFetchResponse(topics=[OffsetFetchResponseTopic(*topic) for topic in topics.items()], error_code=error)
 
 
 def _fields(partition: TopicPartition, fetched: FetchedOffset) -> tuple[int, int, int, str, ErrorCode]:
@@ -227,16 +251,8 @@ def _fields(partition: TopicPartition, fetched: FetchedOffset) -> tuple[int, int
     return partition.partition, offset.offset, offset.leader_epoch, offset.metadata, fetched.error
 
 
-def _partitions_of(topics: Iterable[_Topic] | None) -> list[TopicPartition] | None:
+async def _partitions_of(topics: Iterable[_Topic] | None, slices: Slices) -> list[TopicPartition] | None:
     """The partitions that an OffsetFetch request names; None where it asks for all."""
     if topics is None:
         return None
-    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[TopicPartition]]]:
-    """The partitions of each topic, in the order in which the topics come first."""
-    topics: dict[str, list[TopicPartition]] = {}
-    for partition in partitions:
-        topics.setdefault(partition.topic, []).append(partition)
-    return topics.items()
+    return await slices.list_of(TopicPartition(topic.name, n) for topic in topics for n in topic.partition_indexes)

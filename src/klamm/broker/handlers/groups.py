@@ -50,7 +50,7 @@ class GroupMembers:
         """Answer JoinGroup: add the member to the group, and answer when the rebalance is complete."""
         if self._is_refused(message.group_instance_id):
             return _join_error(request.version, ErrorCode.UNSUPPORTED_VERSION)
-        result = await self._coordinator.join_group(_join_request(request, message))
+        result = await self._coordinator.join_group(await _join_request(request, message))
         name = result.protocol_name
         return JoinGroupResponse(
             error_code=result.error,
@@ -60,7 +60,7 @@ class GroupMembers:
             leader=result.leader,
             skip_assignment=result.skip_assignment,
             member_id=result.member_id,
-            members=[JoinGroupResponseMember(*member) for member in result.members],
+            members=await request.slices.list_of(JoinGroupResponseMember(*member) for member in result.members),
         )
 
     async def sync(self, request: Request, message: SyncGroupRequest) -> SyncGroupResponse:
@@ -77,7 +77,7 @@ class GroupMembers:
                 message.group_instance_id,
                 message.protocol_type,
                 message.protocol_name,
-                {part.member_id: part.assignment for part in message.assignments},
+                await request.slices.dict_of((part.member_id, part.assignment) for part in message.assignments),
             )
         )
         return SyncGroupResponse(
@@ -125,7 +125,7 @@ class GroupMembers:
         return instance_id is not None and not self._allows_static
 
 
-def _join_request(request: Request, message: JoinGroupRequest) -> JoinRequest:
+async def _join_request(request: Request, message: JoinGroupRequest) -> JoinRequest:
     """Return the join for the coordinator, with the defaults of the request's version."""
     rebalance_timeout_ms = message.session_timeout_ms if request.version == 0 else message.rebalance_timeout_ms
     return JoinRequest(
@@ -137,7 +137,7 @@ def _join_request(request: Request, message: JoinGroupRequest) -> JoinRequest:
         rebalance_timeout_ms,
         message.session_timeout_ms,
         message.protocol_type,
-        tuple((protocol.name, bytes(protocol.metadata)) for protocol in message.protocols),
+        tuple(await request.slices.list_of((p.name, bytes(p.metadata)) for p in message.protocols)),
         requires_known_member_id=request.version >= _REQUIRES_MEMBER_ID and message.group_instance_id is None,
         can_skip_assignment=request.version >= _SKIPS_ASSIGNMENT,
         reason=message.reason,

@@ -1,7 +1,6 @@
 """ListOffsets: the offset of a log's start, end, or a timestamp. Source: KafkaApis.handleListOffsetRequest (3.9)."""
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
@@ -31,10 +30,9 @@ _FIRST_WITH_OFFSET_NOT_AVAILABLE: Final = 5
 class ListOffsets:
     """Serves ListOffsets."""
 
-    def __init__(self, cache: MetadataCache, replicas: ReplicaManager, make_slices: Callable[[], Slices]) -> None:
+    def __init__(self, cache: MetadataCache, replicas: ReplicaManager) -> None:
         self._cache = cache
         self._replicas = replicas
-        self._make_slices = make_slices
 
     async def handle(self, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
         """Answer ListOffsets: the offset for the timestamp of each partition.
@@ -42,38 +40,38 @@ class ListOffsets:
         A partition named twice gets INVALID_REQUEST.
         """
         if request.version == 0:
-            return self._list_segment_offsets(message)
-        times = Counter((t.name, p.partition_index) for t in message.topics for p in t.partitions)
-        twice = {key for key, count in times.items() if count > 1}
+            return await self._list_segment_offsets(message, request.slices)
+        slices = request.slices
+        seen: dict[tuple[str, int], None] = {}
+        twice: set[tuple[str, int]] = set()
+        await slices.run(_find_repeated(message, seen, twice))
+        await slices.clear(seen)
         topics = []
-        slices = self._make_slices()
-        try:
-            for topic in message.topics:
-                partitions = []
-                for asked in topic.partitions:
-                    await slices.checkpoint()
-                    if (topic.name, asked.partition_index) in twice:
-                        partitions.append(_refusal(asked, ErrorCode.INVALID_REQUEST))
-                    else:
-                        topic_partition = TopicPartition(topic.name, asked.partition_index)
-                        partitions.append(await self._look_up_offset(request, message, topic_partition, asked))
-                topics.append(ListOffsetsTopicResponse(topic.name, partitions))
-        finally:
-            slices.close()
+        for topic in message.topics:
+            partitions = []
+            for requested in topic.partitions:
+                await slices.checkpoint()
+                if (topic.name, requested.partition_index) in twice:
+                    partitions.append(_refusal(requested, ErrorCode.INVALID_REQUEST))
+                else:
+                    topic_partition = TopicPartition(topic.name, requested.partition_index)
+                    partitions.append(await self._look_up_offset(request, message, topic_partition, requested))
+            topics.append(ListOffsetsTopicResponse(topic.name, partitions))
         return ListOffsetsResponse(topics=topics)
 
-    def _list_segment_offsets(self, message: ListOffsetsRequest) -> ListOffsetsResponse:
+    async def _list_segment_offsets(self, message: ListOffsetsRequest, slices: Slices) -> ListOffsetsResponse:
         """Answer version 0 of ListOffsets: the base offsets of several segments of each partition."""
         replica_id = BrokerId(message.replica_id)
         topics = []
         for topic in message.topics:
             partitions = []
-            for asked in topic.partitions:
-                topic_partition = TopicPartition(topic.name, asked.partition_index)
+            for requested in topic.partitions:
+                await slices.checkpoint()
+                topic_partition = TopicPartition(topic.name, requested.partition_index)
                 error, offsets = self._replicas.segment_offsets_before(
-                    topic_partition, asked.timestamp, asked.max_num_offsets, replica_id
+                    topic_partition, requested.timestamp, requested.max_num_offsets, replica_id
                 )
-                partitions.append(ListOffsetsPartitionResponse(asked.partition_index, error, tuple(offsets)))
+                partitions.append(ListOffsetsPartitionResponse(requested.partition_index, error, tuple(offsets)))
             topics.append(ListOffsetsTopicResponse(topic.name, partitions))
         return ListOffsetsResponse(topics=topics)
 
@@ -82,31 +80,44 @@ class ListOffsets:
         request: Request,
         message: ListOffsetsRequest,
         topic_partition: TopicPartition,
-        asked: ListOffsetsPartition,
+        requested: ListOffsetsPartition,
     ) -> ListOffsetsPartitionResponse:
         """Look up the offset for the timestamp of one partition, and return its response entry."""
-        if asked.timestamp < _EARLIEST and request.version < _FIRST_VERSION_OF.get(asked.timestamp, 1 << 15):
-            return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
+        if requested.timestamp < _EARLIEST and request.version < _FIRST_VERSION_OF.get(requested.timestamp, 1 << 15):
+            return _refusal(requested, ErrorCode.UNSUPPORTED_VERSION)
         found = await self._replicas.look_up_offset(
             topic_partition,
-            asked.timestamp,
+            requested.timestamp,
             replica_id=BrokerId(message.replica_id),
             isolation=Isolation.READ_COMMITTED if message.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
-            current_leader_epoch=asked.current_leader_epoch,
+            current_leader_epoch=requested.current_leader_epoch,
         )
         if found.error:
             error = found.error
             if error is ErrorCode.OFFSET_NOT_AVAILABLE and request.version < _FIRST_WITH_OFFSET_NOT_AVAILABLE:
                 error = ErrorCode.LEADER_NOT_AVAILABLE
-            return _refusal(asked, error)
+            return _refusal(requested, error)
         return ListOffsetsPartitionResponse(
-            partition_index=asked.partition_index,
+            partition_index=requested.partition_index,
             timestamp=found.timestamp,
             offset=found.offset,
             leader_epoch=found.leader_epoch if request.version >= _FIRST_WITH_LEADER_EPOCH else -1,
         )
 
 
-def _refusal(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+def _find_repeated(
+    message: ListOffsetsRequest, seen: dict[tuple[str, int], None], twice: set[tuple[str, int]]
+) -> Iterator[None]:
+    """Put the partitions of the request into `seen`, and those named more than once into `twice`; pauses after each."""
+    for topic in message.topics:
+        for requested in topic.partitions:
+            key = (topic.name, requested.partition_index)
+            if key in seen:
+                twice.add(key)
+            seen[key] = None
+            yield
+
+
+def _refusal(requested: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
     """The result of a partition with an error."""
-    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error)
+    return ListOffsetsPartitionResponse(partition_index=requested.partition_index, error_code=error)

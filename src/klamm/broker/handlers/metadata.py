@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -36,9 +37,9 @@ _FIRST_WITH_LISTENER_NOT_FOUND: Final = 6
 _FIRST_WITH_TOPIC_IDS: Final = 12
 
 
-MAX_PARTITIONS_AT_ONCE: Final = 1_000
-"""A response with more partitions is made in pieces: one partition costs 1.5 microseconds."""
-PARTITIONS_OF_A_PIECE: Final = 1_000
+MAX_ENTRIES_AT_ONCE: Final = 1_000
+"""A response with more topics and partitions is made in pieces: one of them costs 1.5 microseconds."""
+ENTRIES_OF_A_PIECE: Final = 1_000
 _MISSING: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION))
 
 
@@ -64,30 +65,58 @@ class Metadata:
 
         A large response is made in several time slices: each topic as of its slice, the brokers as of the last one.
         """
-        wanted = self._wanted(request, message)
-        if sum(map(self._count_partitions, wanted)) <= MAX_PARTITIONS_AT_ONCE:
+        await self._cache.wait_for_expected(self._requested_names(request, message))
+        topics: list[MetadataRequestTopic] = message.topics or []
+        if _requests_all_topics(request, message):
+            topics = [MetadataRequestTopic(name=name) for name in self._cache.topics()]
+        if len(topics) <= MAX_ENTRIES_AT_ONCE and sum(map(self._count_entries, topics)) <= MAX_ENTRIES_AT_ONCE:
             return await self._describe(request, message)
         slices = self._make_slices()
         try:
+            if request.version < _FIRST_WITH_TOPIC_IDS and any([_is_by_id(t) async for t in slices.each(topics)]):
+                return await self._refuse_ids(request, message, topics, slices)
+            wanted = await self._wanted(topics, slices)
             return await self._describe_in_pieces(request, message, wanted, slices)
         finally:
             slices.close()
 
-    def _wanted(self, request: Request, message: MetadataRequest) -> list[MetadataRequestTopic]:
-        """Return the requested topics, each once; an empty list where the request is for all topics or is invalid."""
-        if _requests_all_topics(request, message):
-            return [MetadataRequestTopic(name=name) for name in self._cache.topics()]
-        topics = message.topics or []
-        has_ids = any(topic.topic_id != ZERO_ID for topic in topics)
-        if has_ids and request.version < _FIRST_WITH_TOPIC_IDS:
-            return []
-        by_id_or_name = {(topic.name, topic.topic_id): topic for topic in topics}
-        return [topic for topic in by_id_or_name.values() if (topic.topic_id != ZERO_ID) is has_ids]
+    async def _refuse_ids(
+        self, request: Request, message: MetadataRequest, topics: list[MetadataRequestTopic], slices: Slices
+    ) -> EncodedMessage:
+        """Answer INVALID_REQUEST for each of many topics: some are requested by an id that this version has not."""
+        groups = [
+            [_topic_error(topic.name or "", ErrorCode.INVALID_REQUEST) for topic in group]
+            async for group in slices.over(topics)
+        ]
+        return await encode_in_pieces(self._response(request, message, []), "topics", groups, request.version, slices)
 
-    def _count_partitions(self, topic: MetadataRequestTopic) -> int:
-        """Return the number of existing partitions of a requested topic."""
+    def _requested_names(self, request: Request, message: MetadataRequest) -> list[str] | None:
+        """Return the names of the requested topics; None for all or many topics, and for an unknown id."""
+        topics = message.topics or []
+        if len(topics) > MAX_ENTRIES_AT_ONCE:
+            return None
+        has_unknown_id = any(t.topic_id != ZERO_ID and self._cache.topic_name(t.topic_id) is None for t in topics)
+        if has_unknown_id or _requests_all_topics(request, message):
+            return None
+        return [topic.name or "" for topic in topics]
+
+    async def _wanted(self, topics: list[MetadataRequestTopic], slices: Slices) -> list[MetadataRequestTopic]:
+        """Return the requested topics, each once. Where some are requested by id, these only."""
+        has_ids = False
+        by_id_or_name: dict[tuple[str | None, UUID], MetadataRequestTopic] = {}
+        async for group in slices.over(topics):
+            has_ids = has_ids or any(topic.topic_id != ZERO_ID for topic in group)
+            by_id_or_name.update({(topic.name, topic.topic_id): topic for topic in group})
+        wanted: list[MetadataRequestTopic] = []
+        async for group in slices.over(by_id_or_name.values()):
+            wanted += [topic for topic in group if (topic.topic_id != ZERO_ID) is has_ids]
+        await slices.clear(by_id_or_name)
+        return wanted
+
+    def _count_entries(self, topic: MetadataRequestTopic) -> int:
+        """Return the number of existing partitions of a requested topic, and one for itself."""
         name = self._cache.topic_name(topic.topic_id) if topic.topic_id != ZERO_ID else topic.name
-        return len(self._cache.partitions(name or ""))
+        return 1 + len(self._cache.partitions(name or ""))
 
     async def _describe_in_pieces(
         self, request: Request, message: MetadataRequest, wanted: Iterable[MetadataRequestTopic], slices: Slices
@@ -106,15 +135,15 @@ class Metadata:
         return await encode_in_pieces(response, "topics", groups, request.version, slices)
 
     def _groups(self, wanted: Iterable[MetadataRequestTopic]) -> Iterator[list[MetadataRequestTopic]]:
-        """The topics in groups of about PARTITIONS_OF_A_PIECE partitions."""
+        """The topics in groups of about ENTRIES_OF_A_PIECE topics and partitions."""
         group: list[MetadataRequestTopic] = []
-        partitions = 0
+        entries = 0
         for topic in wanted:
             group.append(topic)
-            partitions += self._count_partitions(topic)
-            if partitions >= PARTITIONS_OF_A_PIECE:
+            entries += self._count_entries(topic)
+            if entries >= ENTRIES_OF_A_PIECE:
                 yield group
-                group, partitions = [], 0
+                group, entries = [], 0
         if group:
             yield group
 
@@ -187,7 +216,7 @@ class Metadata:
         """The response entry of a topic that exists; with `slices`, the partitions of a large one are encoded."""
         states = self._cache.partitions(name)
         partitions: list[MetadataResponsePartition]
-        if slices is not None and len(states) > PARTITIONS_OF_A_PIECE:
+        if slices is not None and len(states) > ENTRIES_OF_A_PIECE:
             partitions = await self._encode_partitions(request, states, slices)
         else:
             partitions = [self._describe_partition(request, number, state) for number, state in states.items()]
@@ -203,7 +232,7 @@ class Metadata:
     ) -> EncodedElements:
         """The encoded response entries of a topic's partitions, made in several time slices."""
         encoded = EncodedElements()
-        async for piece in slices.over(list(states.items()), PARTITIONS_OF_A_PIECE):
+        async for piece in slices.over(list(states.items()), ENTRIES_OF_A_PIECE):
             described = [self._describe_partition(request, number, state) for number, state in piece]
             encoded += MetadataResponse.encode_elements(MetadataResponsePartition, described, request.version)
         return encoded

@@ -1,8 +1,10 @@
 """Produce: append records to the leaders' logs. Source: KafkaApis.handleProduceRequest (3.9)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import Final
 
+from klamm.broker.current_leaders import current_leader, leader_endpoints
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.transaction_verification import (
@@ -18,6 +20,7 @@ from klamm.net.server import CloseConnection
 from klamm.replication.appending import AppendResult
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.disk import Buffer
+from klamm.runtime.time_slices import PIECE, Slices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     BatchIndexAndErrorMessage,
@@ -38,6 +41,8 @@ _FIRST_WITH_CURRENT_LEADER: Final = 10
 _FIRST_WITH_ABORTABLE: Final = 11
 _NO_ACKS: Final = 0
 _MAGIC_AT: Final = 16
+_MAX_NAMED: Final = 10
+"""Partitions in the log line of a failed request with acks=0."""
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_TRANSACTIONAL_ID: Final = AppendResult(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -66,26 +71,44 @@ class Produce:
 
         The records are taken out of `message`: a request that waits for its replicas must not keep the frame alive.
         """
-        records = _remove_records(message)
+        slices = request.slices
+        records = await slices.dict_of(_removed_records(message))
         results: dict[TopicPartition, AppendResult] = {}
-        if message.transactional_id is None and any(map(_is_transactional, records.values())):
-            results = dict.fromkeys(records, _NO_TRANSACTIONAL_ID)
-        else:
-            for topic_partition, batch in records.items():
-                if (error := self._refusal(request, topic_partition, batch)) is not None:
-                    results[topic_partition] = error
-        accepted = {tp: batch for tp, batch in records.items() if batch is not None and tp not in results}
+        accepted: dict[TopicPartition, Records] = {}
+        if message.transactional_id is None and await _has_transactional(records, slices):
+            results = await slices.dict_of(zip(records, repeat(_NO_TRANSACTIONAL_ID)))
+        elif (rest := slices.begin(self._sort_out(request, records, accepted, results))) is not None:
+            await rest
+        if len(records) > PIECE:
+            await slices.clear(records)
         records.clear()
-        batch = None
         if message.transactional_id is not None:
-            results |= await self._unverified(request, message.transactional_id, accepted)
-            accepted = {tp: batch for tp, batch in accepted.items() if tp not in results}
+            refused = await self._unverified(request, message.transactional_id, accepted)
+            for topic_partition in refused:
+                del accepted[topic_partition]
+            results |= refused
         if accepted:
-            results |= await self._replicas.append(message.acks, message.timeout_ms, accepted)
+            on_appended = request.connection.let_next_begin
+            results |= await self._replicas.append(message.acks, message.timeout_ms, accepted, on_appended=on_appended)
         if message.acks == _NO_ACKS:
             _raise_on_error(results)
             return None
-        return self._response(request, message, results)
+        return await self._response(request, message, results)
+
+    def _sort_out(
+        self,
+        request: Request,
+        records: Mapping[TopicPartition, Records | None],
+        accepted: dict[TopicPartition, Records],
+        results: dict[TopicPartition, AppendResult],
+    ) -> Iterator[None]:
+        """Put what may be appended into `accepted`, and the errors of the others into `results`; pauses after each."""
+        for topic_partition, batch in records.items():
+            if (error := self._refusal(request, topic_partition, batch)) is not None:
+                results[topic_partition] = error
+            elif batch is not None:
+                accepted[topic_partition] = batch
+            yield
 
     def _refusal(
         self, request: Request, topic_partition: TopicPartition, records: Records | None
@@ -104,7 +127,8 @@ class Produce:
         self, request: Request, transactional_id: str, batches: Mapping[TopicPartition, Records]
     ) -> dict[TopicPartition, AppendResult]:
         """The partitions whose transactional batch the coordinator does not confirm, each with its error."""
-        found = {tp: _transactional_header(batch) for tp, batch in batches.items()}
+        slices = request.slices
+        found = await slices.dict_of((tp, _transactional_header(batch)) for tp, batch in batches.items())
         headers = {tp: header for tp, header in found.items() if header is not None and header.has_producer}
         producers = {ProducerIdAndEpoch(header.producer_id, header.producer_epoch) for header in headers.values()}
         if not producers:
@@ -118,40 +142,40 @@ class Produce:
         )
         return {tp: _unverified_result(error) for tp, error in errors.items()}
 
-    def _response(self, request: Request, message: ProduceRequest, results: Results) -> ProduceResponse:
+    async def _response(self, request: Request, message: ProduceRequest, results: Results) -> ProduceResponse:
         """Return the response with the result of each partition, and the current leaders where the version has them."""
-        response = ProduceResponse(
-            responses=[
-                TopicProduceResponse(
-                    topic.name,
-                    [
-                        _partition_result(p.index, results[TopicPartition(topic.name, p.index)])
-                        for p in topic.partition_data
-                    ],
-                )
-                for topic in message.topic_data
-            ]
-        )
-        if request.version >= _FIRST_WITH_CURRENT_LEADER:
-            self._add_current_leaders(request, response)
+        response = ProduceResponse()
+        leaders: set[BrokerId] = set()
+        knows_leaders = request.version >= _FIRST_WITH_CURRENT_LEADER
+        steps = self._describe_results(message, results, response, leaders if knows_leaders else None)
+        if (rest := request.slices.begin(steps)) is not None:
+            await rest
+        if leaders:
+            endpoints = leader_endpoints(self._cache, leaders, request.peer.listener)
+            response.node_endpoints = [ProduceResponseNodeEndpoint(*endpoint) for endpoint in endpoints]
         return response
 
-    def _add_current_leaders(self, request: Request, response: ProduceResponse) -> None:
-        """Add leader and endpoint to each NOT_LEADER_OR_FOLLOWER, so that the producer can move at once (KIP-951)."""
-        leaders: set[BrokerId] = set()
-        for topic in response.responses:
-            for partition in topic.partition_responses:
-                if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    continue
-                state = self._cache.state(TopicPartition(topic.name, partition.index))
-                if state is not None:
-                    leaders.add(BrokerId(state.leader))
-                    partition.current_leader = ProduceResponseLeaderIdAndEpoch(state.leader, state.leader_epoch)
-        response.node_endpoints = [
-            ProduceResponseNodeEndpoint(leader, endpoint.host, endpoint.port, self._cache.brokers[leader].rack)
-            for leader in sorted(leaders)
-            if (endpoint := self._cache.endpoint_on(leader, request.peer.listener)) is not None
-        ]
+    def _describe_results(
+        self, message: ProduceRequest, results: Results, response: ProduceResponse, leaders: set[BrokerId] | None
+    ) -> Iterator[None]:
+        """Put the result of each partition into the response; pauses after each.
+
+        With `leaders`, each NOT_LEADER_OR_FOLLOWER names the leader, so that the producer can move at once (KIP-951).
+        """
+        for topic in message.topic_data:
+            described = TopicProduceResponse(topic.name)
+            response.responses.append(described)
+            yield
+            for asked in topic.partition_data:
+                topic_partition = TopicPartition(topic.name, asked.index)
+                result = _partition_result(asked.index, results[topic_partition])
+                described.partition_responses.append(result)
+                if leaders is not None and result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    known = current_leader(self._replicas, self._cache, topic_partition)
+                    if known is not None:
+                        leaders.add(known.leader)
+                        result.current_leader = ProduceResponseLeaderIdAndEpoch(*known)
+                yield
 
 
 def _partition_result(index: int, result: AppendResult) -> PartitionProduceResponse:
@@ -170,14 +194,20 @@ def _partition_result(index: int, result: AppendResult) -> PartitionProduceRespo
     )
 
 
-def _remove_records(message: ProduceRequest) -> dict[TopicPartition, Records | None]:
-    """The records by partition; `message` no longer refers to them."""
-    records: dict[TopicPartition, Records | None] = {}
+def _removed_records(message: ProduceRequest) -> Iterator[tuple[TopicPartition, Records | None]]:
+    """The partitions and their records; `message` no longer refers to them then."""
     for topic in message.topic_data:
         for partition in topic.partition_data:
-            records[TopicPartition(topic.name, partition.index)] = partition.records
-            partition.records = None
-    return records
+            records, partition.records = partition.records, None
+            yield TopicPartition(topic.name, partition.index), records
+            del records
+
+
+async def _has_transactional(records: Mapping[TopicPartition, Records | None], slices: Slices) -> bool:
+    """Whether the records of any partition are transactional."""
+    if len(records) <= PIECE:
+        return any(map(_is_transactional, records.values()))
+    return any(await slices.list_of(map(_is_transactional, records.values())))
 
 
 def _is_transactional(records: Records | None) -> bool:
@@ -254,6 +284,8 @@ def _is_zstd(records: Records) -> bool:
 
 def _raise_on_error(results: Results) -> None:
     """Raise CloseConnection where an append failed: with acks=0 the client has no other way to learn of it."""
-    failed = [f"{tp} {result.error.name}" for tp, result in results.items() if result.error]
+    failed = [(tp, result.error) for tp, result in results.items() if result.error]
     if failed:
-        raise CloseConnection(f"a produce request with acks=0 failed, so its connection is closed: {', '.join(failed)}")
+        named = ", ".join(f"{tp} {error.name}" for tp, error in failed[:_MAX_NAMED])
+        more = f" and {len(failed) - _MAX_NAMED} more" if len(failed) > _MAX_NAMED else ""
+        raise CloseConnection(f"a produce request with acks=0 failed, so its connection is closed: {named}{more}")

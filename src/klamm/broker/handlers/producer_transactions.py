@@ -6,6 +6,7 @@ AddPartitionsToTxn from version 4 on comes from brokers, for many transactions a
 from collections.abc import Iterable
 from typing import Final
 
+from klamm.broker.by_topic import group_by_topic
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.coordinator.coordinator import GroupCoordinator
@@ -15,6 +16,7 @@ from klamm.coordinator.transactions.admin import DescribedTransaction
 from klamm.coordinator.transactions.coordinator import TransactionCoordinator
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.runtime.time_slices import Slices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AddOffsetsToTxnRequest,
@@ -62,10 +64,11 @@ class ProducerTransactions:
 
         With `verify_only`, which brokers send, only check that they are in it.
         """
+        slices = request.slices
         if request.version >= _OF_BROKERS:
             results = [
                 AddPartitionsToTxnResult(
-                    transaction.transactional_id, _results_by_topic(await self._add(request, transaction))
+                    transaction.transactional_id, await _results_by_topic(await self._add(request, transaction), slices)
                 )
                 for transaction in message.transactions
             ]
@@ -77,22 +80,27 @@ class ProducerTransactions:
             topics=message.v3_and_below_topics,
         )
         errors = await self._add(request, transaction)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results_by_topic(errors))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results_by_topic(errors, slices))
 
     async def _add(self, request: Request, transaction: AddPartitionsToTxnTransaction) -> Errors:
         """Add the partitions to the transaction; returns the error of each. Where one is unknown, none is added."""
-        partitions = [TopicPartition(t.name, number) for t in transaction.topics for number in t.partitions]
-        unknown = {p for p in partitions if not self._cache.contains(p)}
-        if unknown:
-            return {
-                p: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if p in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-                for p in partitions
-            }
+        slices = request.slices
+        partitions = await slices.list_of(
+            TopicPartition(t.name, number) for t in transaction.topics for number in t.partitions
+        )
+        errors = await slices.dict_of((p, self._error_beside_unknown(p)) for p in partitions)
+        if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in errors.values():
+            return errors
         producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
         if transaction.verify_only:
             return self._coordinator.verify_partitions(transaction.transactional_id, producer, partitions)
         error = await self._coordinator.add_partitions(transaction.transactional_id, producer, frozenset(partitions))
         return dict.fromkeys(partitions, _for_version(request, error))
+
+    def _error_beside_unknown(self, partition: TopicPartition) -> ErrorCode:
+        """The error of a partition where at least one of the request is unknown: this one, or another."""
+        is_known = self._cache.contains(partition)
+        return ErrorCode.OPERATION_NOT_ATTEMPTED if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     async def add_offsets(self, request: Request, message: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
         """Answer AddOffsetsToTxn: add the partition of `__consumer_offsets` that has the group to the transaction."""
@@ -135,11 +143,11 @@ def _for_version(request: Request, error: ErrorCode) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_unknown else error
 
 
-def _results_by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+async def _results_by_topic(errors: Errors, slices: Slices) -> list[AddPartitionsToTxnTopicResult]:
     """Return the error of each partition, grouped by topic, in the form of the response."""
-    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (topic, partition), error in errors.items():
-        topics.setdefault(topic, []).append(AddPartitionsToTxnPartitionResult(partition, error))
+    results = ((p.topic, AddPartitionsToTxnPartitionResult(p.partition, error)) for p, error in errors.items())
+    topics = await group_by_topic(results, slices)
+    await slices.clear(errors)
     return [AddPartitionsToTxnTopicResult(topic, results) for topic, results in topics.items()]
 
 

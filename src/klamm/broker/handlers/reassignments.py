@@ -7,6 +7,7 @@ not used, as in Kafka.
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, cast
 
+from klamm.broker.by_topic import group_by_topic
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.error_responses import NOT_CONTROLLER_TEXT
 from klamm.controller.events import ReassignmentAnswer, ReassignmentList
@@ -50,29 +51,28 @@ class Reassignments:
         self, request: Request, message: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
         """Answer AlterPartitionReassignments: start, replace or cancel the reassignment of each partition."""
-        targets = {
-            TopicPartition(topic.name, p.partition_index): _broker_ids(p.replicas)
+        slices = request.slices
+        targets = await slices.dict_of(
+            (TopicPartition(topic.name, p.partition_index), _broker_ids(p.replicas))
             for topic in message.topics
             for p in topic.partitions
-        }
+        )
         answer = await self._controller.alter_reassignments(targets)
         if answer.error is not ErrorCode.NONE:
             return AlterPartitionReassignmentsResponse(error_code=answer.error, error_message=_error_text(answer.error))
-        topics: dict[str, ReassignableTopicResponse] = {}
-        for key in targets:
-            if key.topic not in topics:
-                topics[key.topic] = ReassignableTopicResponse(key.topic, [])
-            topics[key.topic].partitions.append(_result(key, answer))
-        return AlterPartitionReassignmentsResponse(responses=list(topics.values()))
+        topics = await group_by_topic(((key.topic, _result(key, answer)) for key in targets), slices)
+        responses = [ReassignableTopicResponse(name, partitions) for name, partitions in topics.items()]
+        return AlterPartitionReassignmentsResponse(responses=responses)
 
     async def list(
         self, request: Request, message: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
         """Answer ListPartitionReassignments: the ongoing reassignments by topic."""
-        asked = None
+        requested = None
         if message.topics is not None:
-            asked = [TopicPartition(topic.name, index) for topic in message.topics for index in topic.partition_indexes]
-        answer = await self._controller.list_reassignments(asked)
+            named = (TopicPartition(topic.name, n) for topic in message.topics for n in topic.partition_indexes)
+            requested = await request.slices.list_of(named)
+        answer = await self._controller.list_reassignments(requested)
         if answer.error is not ErrorCode.NONE:
             return ListPartitionReassignmentsResponse(error_code=answer.error, error_message=_error_text(answer.error))
         topics: dict[str, OngoingTopicReassignment] = {}

@@ -1,8 +1,9 @@
 """TxnOffsetCommit: offsets in a producer's transaction. Source: KafkaApis.scala, GroupCoordinator.scala (3.9)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Final
 
+from klamm.broker.by_topic import group_by_topic
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.transaction_verification import TransactionalBatches, TransactionVerification
@@ -18,7 +19,6 @@ from klamm.runtime.clock import Clock
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -41,26 +41,38 @@ class TransactionalOffsets:
 
     async def commit(self, request: Request, message: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
         """Answer TxnOffsetCommit: store offsets that become committed with the producer's transaction."""
-        asked = {TopicPartition(t.name, p.partition_index): p for t in message.topics for p in t.partitions}
-        errors: Errors = dict.fromkeys(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        known = {partition: asked[partition] for partition in asked if self._cache.contains(partition)}
+        slices = request.slices
+        now_ms = self._clock.now_ms()
+        errors: Errors = {}
+        known: dict[TopicPartition, Offset] = {}
+        await slices.run(self._sort_out(message, now_ms, known, errors))
         if known:
-            errors |= await self._commit(request, message, self._offsets(known))
-        topics: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
-        for (topic, partition), error in errors.items():
-            result = TxnOffsetCommitResponsePartition(partition, _for_version(request, error))
-            topics.setdefault(topic, []).append(result)
+            errors |= await self._commit(request, message, known)
+        results = (
+            (p.topic, TxnOffsetCommitResponsePartition(p.partition, _for_version(request, error)))
+            for p, error in errors.items()
+        )
+        topics = await group_by_topic(results, slices)
+        await slices.clear(errors)
         return TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(*topic) for topic in topics.items()])
 
-    def _offsets(self, known: Mapping[TopicPartition, TxnOffsetCommitRequestPartition]) -> Offsets:
-        """Return the offsets of the `known` partitions for the coordinator, committed at the current time."""
-        now_ms = self._clock.now_ms()
-        return {
-            partition: Offset(
-                asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata or "", now_ms
-            )
-            for partition, asked in known.items()
-        }
+    def _sort_out(
+        self, message: TxnOffsetCommitRequest, now_ms: int, known: dict[TopicPartition, Offset], errors: Errors
+    ) -> Iterator[None]:
+        """Put the offsets of existing partitions into `known`, and into `errors` what the others get.
+
+        The offsets are committed now. Pauses after each partition.
+        """
+        for topic in message.topics:
+            for requested in topic.partitions:
+                partition = TopicPartition(topic.name, requested.partition_index)
+                errors[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if self._cache.contains(partition):
+                    text = requested.committed_metadata or ""
+                    known[partition] = Offset(
+                        requested.committed_offset, requested.committed_leader_epoch, text, now_ms
+                    )
+                yield
 
     async def _commit(self, request: Request, message: TxnOffsetCommitRequest, offsets: Offsets) -> Errors:
         """Verify that the transaction includes the group's partition of `__consumer_offsets`.

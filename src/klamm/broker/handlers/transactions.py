@@ -4,8 +4,8 @@ Markers come from a transaction coordinator on another broker, or from an operat
 Source: KafkaApis.handleWriteTxnMarkersRequest, handleDescribeProducersRequest (3.9).
 """
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
@@ -17,6 +17,8 @@ from klamm.replication.ports import PartitionRefused
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.clock import Clock
 from klamm.runtime.disk import Buffer
+from klamm.runtime.eager import Rest, first_step
+from klamm.runtime.time_slices import Slices
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     DescribeProducersRequest,
@@ -43,7 +45,7 @@ OnOffsetsMarked = Callable[[int, Sequence[int], bool], None]
 
 
 def _ignore(producer_id: int, partitions: Sequence[int], is_commit: bool) -> None:
-    """Do nothing: the default where nobody is notified of transaction markers in `__consumer_offsets`."""
+    """Do nothing: the default without a listener for transaction markers in `__consumer_offsets`."""
 
 
 class Transactions:
@@ -60,35 +62,38 @@ class Transactions:
 
     async def write_markers(self, request: Request, message: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         """Answer WriteTxnMarkers: append each marker to its partitions, and wait until all in-sync replicas have it."""
-        results = await asyncio.gather(*(self._append_marker(marker) for marker in message.markers))
+        slices = request.slices
+        # all are appended before the first is awaited, so that they are replicated together
+        begun = await slices.list_of(first_step(self._append_marker(marker, slices)) for marker in message.markers)
         by_producer: dict[int, Errors] = {}
-        for marker, errors in zip(message.markers, results, strict=True):
+        async for marker, appended in slices.each(zip(message.markers, begun, strict=True)):
+            errors = await appended if isinstance(appended, Rest) else appended
             by_producer.setdefault(marker.producer_id, {}).update(errors)
-        return WriteTxnMarkersResponse(
-            [
-                WritableTxnMarkerResult(producer_id, _results_by_topic(errors))
-                for producer_id, errors in by_producer.items()
-            ]
-        )
+        results: list[WritableTxnMarkerResult] = []
+        await slices.run(_describe_results(by_producer, results))
+        await slices.clear(begun)
+        await slices.clear(by_producer)
+        return WriteTxnMarkersResponse(results)
 
-    async def _append_marker(self, marker: WritableTxnMarker) -> Errors:
+    async def _append_marker(self, marker: WritableTxnMarker, slices: Slices) -> Errors:
         """Append the marker to the partitions that this broker hosts; returns the error of each partition."""
-        partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
-        errors: Errors = {}
-        for topic_partition in partitions:
-            # a coordinator asks another broker then, as it does where the replica is not here at all
-            hosted = self._replicas.partition(topic_partition)
-            errors[topic_partition] = ErrorCode.NONE if hosted else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # of a replica that is not here a coordinator asks another broker then
+        errors = await slices.dict_of(
+            (tp, ErrorCode.NONE if self._replicas.partition(tp) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for topic in marker.topics
+            for tp in map(partial(TopicPartition, topic.name), topic.partition_indexes)
+        )
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             # Kafka fails as it builds the marker: a log must not have one that ends nobody's transaction
-            return {tp: error or ErrorCode.UNKNOWN_SERVER_ERROR for tp, error in errors.items()}
+            return await slices.dict_of((tp, error or ErrorCode.UNKNOWN_SERVER_ERROR) for tp, error in errors.items())
         kind = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
         end = EndMarker(kind, marker.coordinator_epoch)
         batch = build_end_marker(end, marker.producer_id, marker.producer_epoch, self._clock.now_ms())
-        hosted_here: dict[TopicPartition, Buffer] = {tp: batch for tp, error in errors.items() if not error}
+        hosted = await slices.list_of(None if error else (tp, batch) for tp, error in errors.items())
+        hosted_here: dict[TopicPartition, Buffer] = dict(filter(None, hosted))
         results = await self._replicas.append(_ALL_REPLICAS, self._timeout_ms, hosted_here, Origin.COORDINATOR)
-        errors |= {topic_partition: result.error for topic_partition, result in results.items()}
-        if ended := [tp.partition for tp, error in errors.items() if tp.topic == OFFSETS_TOPIC and not error]:
+        errors |= await slices.dict_of((topic_partition, result.error) for topic_partition, result in results.items())
+        if ended := [tp.partition for tp in results if tp.topic == OFFSETS_TOPIC and not errors[tp]]:
             self._on_offsets_marked(marker.producer_id, ended, kind is ControlType.COMMIT)
         return errors
 
@@ -130,10 +135,15 @@ def _producer_state(producer: Producer) -> ProducerState:
     )
 
 
-def _results_by_topic(errors: Errors) -> list[WritableTxnMarkerTopicResult]:
-    """Return the error of each partition, grouped by topic, in the form of the response."""
-    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
-    for topic_partition, error in errors.items():
-        result = WritableTxnMarkerPartitionResult(topic_partition.partition, error)
-        topics.setdefault(topic_partition.topic, []).append(result)
-    return [WritableTxnMarkerTopicResult(name, results) for name, results in topics.items()]
+def _describe_results(by_producer: dict[int, Errors], results: list[WritableTxnMarkerResult]) -> Iterator[None]:
+    """Put the errors of each producer's partitions, grouped by topic, into `results`; pauses after each partition."""
+    for producer_id, errors in by_producer.items():
+        topics: dict[str, WritableTxnMarkerTopicResult] = {}
+        for topic_partition, error in errors.items():
+            topic = topics.get(topic_partition.topic)
+            if topic is None:
+                topic = topics[topic_partition.topic] = WritableTxnMarkerTopicResult(topic_partition.topic)
+            topic.partitions.append(WritableTxnMarkerPartitionResult(topic_partition.partition, error))
+            yield
+        results.append(WritableTxnMarkerResult(producer_id, list(topics.values())))
+        yield

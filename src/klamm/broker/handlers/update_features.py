@@ -24,15 +24,16 @@ class UpdateFeatures:
 
     async def handle(self, request: Request, message: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         """Answer UpdateFeatures: the controller checks and changes the finalized features."""
-        updates = [_feature_update(key, request.version) for key in message.feature_updates]
+        slices = request.slices
+        updates = await slices.list_of(_feature_update(key, request.version) for key in message.feature_updates)
         answer = await self._controller.update_features(
             updates, message.timeout_ms / 1000, validate_only=message.validate_only
         )
-        return UpdateFeaturesResponse(
-            error_code=answer.error,
-            error_message=answer.message,
-            results=[UpdatableFeatureResult(name, error, text) for name, (error, text) in answer.results.items()],
+        results = await slices.list_of(
+            UpdatableFeatureResult(name, error, text) for name, (error, text) in answer.results.items()
         )
+        await slices.clear(updates)
+        return UpdateFeaturesResponse(error_code=answer.error, error_message=answer.message, results=results)
 
 
 def _feature_update(key: FeatureUpdateKey, version: int) -> FeatureUpdate:
