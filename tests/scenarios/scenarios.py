@@ -57,7 +57,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     ),
     "a node shuts down": Scenario(
         "Node 2 makes a controlled shutdown: its leaders move, it ends, and it is restarted five seconds later.",
-        [_at(0, "leave in order", {"node": 2, "back_s": 5.0, "session_ends": "", "lingers_s": 0.0})],
+        [_at(0, "controlled shutdown", {"node": 2, "back_s": 5.0, "session_ends": "", "lingers_s": 0.0})],
         ["t1-1"],
     ),
     "ZooKeeper is down": Scenario(

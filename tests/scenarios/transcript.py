@@ -32,7 +32,7 @@ def transcript(name: str, scenario: Scenario) -> str:
     recent = [e for e in entries if e.ts_ms >= START_MS + FIRST_FAULT_S * 1000]
     parts = [
         [name.upper(), "", scenario.about],
-        ["EVENTS (virtual seconds)", "", *map(_in_tenths, outcome.said)],
+        ["EVENTS (virtual seconds)", "", *map(_in_tenths, outcome.action_log)],
         ["CONTROLLERS", "", *_terms(entries)],
         ["LEADER CHANGES", "", *(list(map(_leader_change, leader_changes(recent))) or ["none"])],
         ["CONTROL REQUESTS SENT AFTER THE FIRST FAULT", "", *_requests(recent)],

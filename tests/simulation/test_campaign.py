@@ -1,7 +1,9 @@
 """`make sim`: seeds over all cores, progress lines, exit codes."""
 
+import gc
 import itertools
 import re
+import weakref
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -9,7 +11,10 @@ import pytest
 from klamm.runtime.cores import over_cores
 from klamm.sim import campaign
 from klamm.sim.__main__ import main
-from klamm.sim.campaign import Report, Tally
+from klamm.sim.campaign import CLUSTER, SCHEDULES_PER_COLLECTION, Report, Tally
+from klamm.sim.cluster import Outcome
+from klamm.sim.cluster_tier.options import Options
+from klamm.sim.scripts.script import Script
 
 
 def double(number: int) -> int:
@@ -64,3 +69,27 @@ def test_a_simulated_schedule_without_record_writes_is_counted_as_idle() -> None
     tally.add(Report(2, "rule: wrong", "", 120.0, 10, 10, 1, 0, {}, 0.1))
 
     assert (tally.done, tally.idle, len(tally.broken)) == (1, 1, 1)
+
+
+def test_a_simulation_campaign_frees_the_clusters_of_earlier_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Simulated:
+        def __init__(self) -> None:
+            self.itself = self  # only the garbage collector frees it
+
+    clusters = weakref.WeakSet[Simulated]()
+
+    def run_schedule(seed: int) -> Outcome:
+        clusters.add(Simulated())
+        return Outcome(Script(Options.plain(seed), [], 0.0), None, "", 1, 1, 1, 1, 1.0, {}, [], [], b"")
+
+    monkeypatch.setitem(campaign.TIERS, CLUSTER.name, CLUSTER._replace(run_schedule=run_schedule))
+    gc.disable()  # automatic collections are too rare for objects as large as these
+    try:
+        left = []
+        for seed in range(3 * SCHEDULES_PER_COLLECTION):
+            campaign.run_and_report(seed, CLUSTER.name)
+            left.append(len(clusters))
+    finally:
+        gc.enable()
+
+    assert max(left) <= SCHEDULES_PER_COLLECTION

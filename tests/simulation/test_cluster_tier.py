@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from klamm.sim.cluster_tier.options import Options
+from klamm.sim.cluster_tier.options import Options, write_script
 from klamm.sim.cluster_tier.run import run_schedule, run_script
 from klamm.sim.scripts.script import ScheduledAction, Script, decode_script, encode_script
 
@@ -63,12 +64,29 @@ def test_a_simulation_of_complete_nodes_is_identical_in_every_process_for_the_sa
 
 
 def test_a_killed_leader_in_the_simulation_loses_no_acknowledged_record() -> None:
-    kill = ScheduledAction(10.0, "kill", {"role": "anyone", "node": 1, "back_s": 5.0})
+    kill = ScheduledAction(10.0, "kill", {"role": "any node", "node": 1, "back_s": 5.0})
 
     outcome = run_script(script(kill), with_story=True)
 
     assert outcome.violation is None
     assert any("t1-0: LeaderAndIsr(leader=2, leader_epoch=2" in line for line in outcome.story)
+
+
+def test_followers_serve_consumers_in_the_simulation() -> None:
+    readers = replace(Options.plain(1), follower_readers=1)
+
+    outcome = run_script(script()._replace(options=readers))
+
+    assert outcome.violation is None
+    assert outcome.reached["records read from followers"] > 0
+
+
+def test_nodes_that_compact_the_same_partition_at_the_same_time_do_not_mix_their_cleanings() -> None:
+    """In this schedule two nodes start together and compact the same partition; all nodes share one process."""
+    outcome = run_script(write_script(replace(Options.of(104), keyed_producers=1)))
+
+    assert outcome.violation is None
+    assert outcome.reached["records removed by compaction"] > 0
 
 
 def test_unsynced_records_lost_in_a_power_loss_of_all_isr_members_are_no_violation() -> None:

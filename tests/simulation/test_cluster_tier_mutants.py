@@ -1,5 +1,7 @@
 """Guards of replication, log and coordinators that are taken out: clusters of whole nodes miss them soon."""
 
+from dataclasses import replace
+
 import pytest
 from tests.simulation.injected_bugs import groups, logs, replication_and_log, transactions
 from tests.simulation.injected_bugs.mutant import Mutant
@@ -7,7 +9,7 @@ from tests.simulation.injected_bugs.mutant import Mutant
 from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER
 from klamm.sim.cluster_tier.options import Options
 from klamm.sim.cluster_tier.run import run_schedule, run_script
-from klamm.sim.scripts.script import decode_script
+from klamm.sim.scripts.script import Script, decode_script
 from klamm.sim.scripts.shrink import violated_invariant
 
 MUTANTS = (*replication_and_log.MUTANTS, *logs.MUTANTS, *groups.MUTANTS, *transactions.MUTANTS)
@@ -19,19 +21,25 @@ SOON = {
     "46a": 103,
     "48": 100,
     "50": 100,
-    "51": 101,
+    "51": 14,
     "56": 107,
     "57": 101,
     "58": 101,
     "59": 100,
     "55": 1,
     "t4": 1,
-    "t6": 17,
+    "t6": 203,
     "g1": 4,
     "g2": 7,
     "g3": 2,
 }
 """Mutants, and a seed that misses the guard; it is clean otherwise."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Play a written script with one seed; `make prove ONLY=regressions` (--all-regressions) plays it with three."""
+    if "script_seed" in metafunc.fixturenames:
+        metafunc.parametrize("script_seed", [1, 2, 3] if metafunc.config.getoption("--all-regressions") else [1])
 
 
 @pytest.mark.parametrize(("number", "seed"), SOON.items())
@@ -48,19 +56,18 @@ def test_the_simulation_of_complete_nodes_catches_a_mutant_by_its_expected_invar
 LEADERSHIP_RETURNS = """
 {"nodes": 3, "session_timeout_ms": 1500, "lag_ms": 6000, "producers": 3, "heal_at_s": 18.0}
 [2.0, "create topic", {"topic": "t1", "replication": 3, "replicas": [[2, 3, 1]], "min_isr": 1, "is_synced": false, "has_retention": false}]
-[8.0, "cut", {"role": "anyone", "node": 2, "other": "node-1", "way": "to", "for_s": 4.0}]
-[10.0, "pause", {"role": "anyone", "node": 3, "for_s": 7.0}]
-[10.3, "kill", {"role": "anyone", "node": 2, "back_s": 3.0}]
+[8.0, "cut link", {"role": "any node", "node": 2, "other": "node-1", "way": "to", "for_s": 4.0}]
+[10.0, "pause", {"role": "any node", "node": 3, "for_s": 7.0}]
+[10.3, "kill", {"role": "any node", "node": 2, "back_s": 3.0}]
 [15.0, "elect preferred", {"topic": "t1"}]
 """  # noqa: E501
 """Node 3 copies records of leader 2 that node 1 lacks. It is paused while node 1 and then node 2 lead."""
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_simulation_catches_a_follower_that_compares_no_epochs_when_leadership_returns(seed: int) -> None:
+def test_the_simulation_catches_a_follower_that_compares_no_epochs_when_leadership_returns(script_seed: int) -> None:
     """Mutant 47 (KAFKA-7164): schedules from seeds alone rarely have these steps in this order."""
     [mutant] = [m for m in MUTANTS if m.number == "47"]
-    script = decode_script(LEADERSHIP_RETURNS, seed, Options)
+    script = decode_script(LEADERSHIP_RETURNS, script_seed, Options)
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
         violation = run_script(script).violation
@@ -68,6 +75,46 @@ def test_the_simulation_catches_a_follower_that_compares_no_epochs_when_leadersh
     assert run_script(script).violation is None
     assert violation is not None
     assert NUMBERS[violated_invariant(violation)] in mutant.expected
+
+
+OLD_LEADER_IS_READ = """
+{"nodes": 3, "session_timeout_ms": 1500, "lag_ms": 6000, "producers": 3, "follower_readers": 3, "heal_at_s": 18.0}
+[2.0, "create topic", {"topic": "t1", "replication": 3, "replicas": [[1, 2, 3], [1, 2, 3], [1, 2, 3]], "min_isr": 1, "is_synced": false, "has_retention": false}]
+[2.1, "create topic", {"topic": "t2", "replication": 3, "replicas": [[2, 1, 3]], "min_isr": 1, "is_synced": true, "has_retention": false}]
+[8.0, "cut link", {"role": "any node", "node": 1, "other": "zk-1", "way": "both", "for_s": 4.0}]
+[8.0, "cut link", {"role": "any node", "node": 1, "other": "node-2", "way": "both", "for_s": 4.0}]
+[8.0, "cut link", {"role": "any node", "node": 1, "other": "node-3", "way": "both", "for_s": 4.0}]
+[11.0, "slow disk", {"role": "any node", "node": 1, "takes_s": 1.0, "for_s": 7.0}]
+"""  # noqa: E501
+"""Node 1 leads t1 and is cut off with records that are never committed. It comes back as a follower: its first fetch
+brings the leader's high watermark with the divergence, and records of t2 that it syncs before it goes on."""
+
+
+def test_the_simulation_catches_a_follower_that_exposes_records_that_it_is_about_to_truncate(script_seed: int) -> None:
+    """Mutant 52 (KAFKA-14704): consumers that read from the follower get records that were never committed."""
+    [mutant] = [m for m in MUTANTS if m.number == "52"]
+    script = decode_script(OLD_LEADER_IS_READ, script_seed, Options)
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.apply(patch)
+        violation = run_script(script).violation
+
+    assert run_script(script).violation is None
+    assert violation is not None
+    assert NUMBERS[violated_invariant(violation)] in mutant.expected
+
+
+def test_the_simulation_catches_a_cleaner_that_removes_the_newest_value_of_a_key() -> None:
+    [mutant] = [m for m in MUTANTS if m.number == "cl"]
+    script = Script(replace(Options.plain(1), keyed_producers=1), [], 25.0)
+    clean = run_script(script)
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.apply(patch)
+        violation = run_script(script).violation
+
+    assert clean.violation is None
+    assert clean.reached["records removed by compaction"] > 0
+    assert violation is not None
+    assert violated_invariant(violation) == "newest_values_survive_compaction"
 
 
 def test_every_mutant_of_complete_nodes_names_existing_invariants() -> None:

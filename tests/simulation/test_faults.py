@@ -12,12 +12,12 @@ from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import ScheduledAction, Script
 
 BESIDE = {
-    "expire taking office": "move",
-    "expire while asked": "leave together",
-    "forbid reading": "move",
-    "kill next controllers": "move",
-    "lose first states": "create topic",
-    "lose ISR changes": "flap",
+    "expire new controller": "delete /controller",
+    "expire busy controller": "shut down together",
+    "forbid reading": "delete /controller",
+    "kill next controllers": "delete /controller",
+    "lose first state responses": "create topic",
+    "lose ISR change responses": "follower lags and catches up",
 }
 """What gives the controller something to do that they wait for; for the others a session ends."""
 
@@ -51,7 +51,7 @@ def test_each_simulated_fault_takes_effect_and_breaks_no_invariant(row: FaultRow
 @pytest.mark.parametrize("bytes_per_s", [0.0, 0.1])
 def test_a_simulated_cluster_recovers_after_a_link_with_almost_no_bandwidth_is_healed(bytes_per_s: float) -> None:
     """The shrinker tries such values, because it moves numbers towards zero."""
-    facts = {"role": "anyone", "node": 1, "latency_s": 0.0, "bytes_per_s": bytes_per_s, "for_s": 1.0}
+    facts = {"role": "any node", "node": 1, "latency_s": 0.0, "bytes_per_s": bytes_per_s, "for_s": 1.0}
     actions = [ScheduledAction(5.0, "create topic"), ScheduledAction(20.0, "poor link", facts)]
 
     assert run_script(Script(Options.plain(1), actions, 25.0)).violation is None
@@ -59,7 +59,9 @@ def test_a_simulated_cluster_recovers_after_a_link_with_almost_no_bandwidth_is_h
 
 def test_a_simulated_follower_that_cannot_reach_its_leader_leaves_the_isr_until_it_can() -> None:
     topic = ScheduledAction(5.0, "create topic", {"topic": "t1", "replicas": [[1, 2, 3]]})
-    cut = ScheduledAction(21.0, "cut", {"role": "anyone", "node": 3, "other": "node-1", "way": "from", "for_s": 20.0})
+    cut = ScheduledAction(
+        21.0, "cut link", {"role": "any node", "node": 3, "other": "node-1", "way": "from", "for_s": 20.0}
+    )
 
     outcome = run_script(Script(Options.plain(3), [topic, cut], heal_at_s=60.0), with_story=True)
 
@@ -69,7 +71,7 @@ def test_a_simulated_follower_that_cannot_reach_its_leader_leaves_the_isr_until_
 
 
 def test_healing_faults_without_restarts_leaves_killed_nodes_down_until_the_final_phase() -> None:
-    kill = ScheduledAction(21.0, "kill", {"role": "anyone", "node": 3, "back_s": 30.0})
+    kill = ScheduledAction(21.0, "kill", {"role": "any node", "node": 3, "back_s": 30.0})
     options = next(
         replace(Options.plain(seed, 3), heals_core=True)
         for seed in range(100)
@@ -78,8 +80,8 @@ def test_healing_faults_without_restarts_leaves_killed_nodes_down_until_the_fina
 
     outcome = run_script(Script(options, [kill], heal_at_s=25.0), with_story=True)
 
-    [calm] = [line for line in outcome.said if "nothing restarts" in line]
-    starts = [line for line in outcome.said if "node 3 starts" in line]
+    [calm] = [line for line in outcome.action_log if "nothing restarts" in line]
+    starts = [line for line in outcome.action_log if "node 3 starts" in line]
     assert outcome.violation is None
     assert "nodes [3] stay dead" in calm
     assert len(starts) == 2

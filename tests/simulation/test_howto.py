@@ -91,7 +91,7 @@ def test_the_example_workload_action_of_the_documentation_runs_without_violation
     outcome = run("shorten retention")
 
     assert outcome.violation is None
-    assert any("the retention of t1 is" in line for line in outcome.said)
+    assert any("the retention of t1 is" in line for line in outcome.action_log)
     assert any("set /config/topics/t1" in line for line in outcome.story)
 
 

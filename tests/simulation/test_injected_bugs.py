@@ -21,7 +21,7 @@ def test_each_injected_bug_can_still_be_applied_to_the_source_code(name: str, tm
 
 def test_an_injected_bug_is_found_and_its_shrunk_schedule_printed_as_a_runnable_test(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    inject(tmp_path, INJECTED_BUGS["leader epochs stay as they are"])
+    inject(tmp_path, INJECTED_BUGS["leader epochs do not increase"])
 
     found = search(tmp_path, 60, cores=1)
 

@@ -42,7 +42,7 @@ def test_a_simulated_fault_is_injected_at_the_chosen_step_of_an_operation() -> N
     assert any("crash before as write 1 is due: /controller_epoch /brokers/topics/t3/partitions" in s for s in story)
 
 
-@pytest.mark.parametrize(("fault", "written"), [("refused", 1), ("wholly refused", 0)])
+@pytest.mark.parametrize(("fault", "written"), [("last operation refused", 1), ("first operation refused", 0)])
 def test_a_simulated_operation_completes_after_zookeeper_refuses_part_or_all_of_a_write(
     fault: str, written: int
 ) -> None:
@@ -69,8 +69,8 @@ def test_znode_reads_count_as_steps_where_faults_can_be_injected() -> None:
 
 READ_FAULTS = {
     "foreign write": "another client writes /config/changes/config_change_",
-    "notice lost": "another client writes /config/changes/config_change_",
-    "answer lost, applied": "answer lost, applied as read",
+    "watch event lost": "another client writes /config/changes/config_change_",
+    "response lost, applied": "response lost, applied as read",
 }
 
 
@@ -89,7 +89,7 @@ def test_a_simulated_fault_can_be_injected_at_a_znode_read(fault: str, sign: str
 def test_only_faults_with_an_effect_on_a_read_or_write_step_are_injected_there() -> None:
     assert "foreign write" in faults_of(StepKind.READ)
     assert "foreign write" not in faults_of(StepKind.WRITE)
-    assert "refused" not in faults_of(StepKind.READ)
+    assert "last operation refused" not in faults_of(StepKind.READ)
     assert "receiver crash" not in faults_of(StepKind.READ)
 
 
@@ -103,7 +103,7 @@ def test_every_simulated_workload_action_is_used_by_an_operation_with_injected_f
 def test_an_interrupted_run_of_fault_injections_prints_the_step_after_which_to_resume(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [StepRun("create topic", StepKind.WRITE, n, "move") for n in range(1, 5)]
+    runs = [StepRun("create topic", StepKind.WRITE, n, "/controller deleted") for n in range(1, 5)]
 
     def until_the_third(run: StepRun) -> StepResult:
         if run.number == 3:
@@ -115,13 +115,13 @@ def test_an_interrupted_run_of_fault_injections_prints_the_step_after_which_to_r
     assert Steps(runs, after=0).run_remaining(cores=1) == 130
     assert "--after 2" in capsys.readouterr().out
     assert Steps(runs, after=3).run_remaining(cores=1) == 1
-    assert "BROKEN create topic: move at write 4: isr_is_never_empty" in capsys.readouterr().out
+    assert "BROKEN create topic: /controller deleted at write 4: isr_is_never_empty" in capsys.readouterr().out
 
 
 def test_the_table_of_fault_injections_counts_runs_and_violations_by_operation_and_fault() -> None:
-    done = Counter({("create topic", "move"): 3, ("create topic", "crash after"): 2})
+    done = Counter({("create topic", "/controller deleted"): 3, ("create topic", "crash after"): 2})
 
-    assert table(done, Counter({("create topic", "move"): 1})).splitlines() == [
-        "              crash after  move",
+    assert table(done, Counter({("create topic", "/controller deleted"): 1})).splitlines() == [
+        "              crash after  /controller deleted",
         "create topic  2            3 (1 broken)",
     ]

@@ -77,8 +77,8 @@ def reproducer(tier: Tier, found: Outcome, until_ms: float) -> str:
     shrinker = Shrinker(found, lambda: clock.now_ms() < until_ms, tier.run_script)
     smallest, seed = shrinker.shrink(), found.script.options.seed
     before, after = len(found.script.actions), len(smallest.script.actions)
-    told = f"# {before} actions shrunk to {after} in {shrinker.runs} runs"
-    return f"{told}\n\n{as_test(smallest, seed)}\n\n\n{as_regression(smallest, seed, tier.name)}\n"
+    summary = f"# {before} actions shrunk to {after} in {shrinker.runs} runs"
+    return f"{summary}\n\n{as_test(smallest, seed)}\n\n\n{as_regression(smallest, seed, tier.name)}\n"
 
 
 def describe_options(options: Any) -> str:

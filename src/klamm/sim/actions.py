@@ -31,13 +31,13 @@ class Draw:
     """
 
     def __init__(self, rng: Rng, given: Mapping[str, Any]) -> None:
-        self._dice = rng
+        self._rng = rng
         self.facts: dict[str, Any] = dict(given)
 
     def __call__(self, name: str, decide: Callable[[Rng], T]) -> T:
         """Return the decision with this name, making it with `decide` if it was not given."""
         if name not in self.facts:
-            drawn = decide(self._dice)
+            drawn = decide(self._rng)
             self.facts[name] = round(drawn, 4) if isinstance(drawn, float) else drawn
         found: T = self.facts[name]
         return found

@@ -29,7 +29,7 @@ from klamm.sim.workload.verbs import SCRIPTED_VERBS, VERB_TIMEOUT_S, VERBS, Verb
 from klamm.zk.errors import NoAuth, SessionExpired
 
 QUIET_PERIOD_S: Final = 30.1
-"""Healed and left alone for so long: sessions end, connections are made anew, requests are repeated.
+"""Healed and left alone for so long: sessions end, connections are made again, requests are repeated.
 
 A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
 CORE_RECOVERY_SHARE: Final = 0.5
@@ -164,7 +164,7 @@ class SimulatedCluster(ScheduledRun):
             self.start(number)
             if number == 1:
                 await asyncio.sleep(FIRST_NODE_HEAD_START_S)
-        HandlerTime(self).look()
+        HandlerTime(self).report_each_second()
 
     @property
     def _server_names(self) -> Sequence[str]:
@@ -305,9 +305,9 @@ class Outcome:
     reached: Mapping[str, int]
     """Rare states, and how often they came about."""
     story: list[str]
-    """What happened, line by line, where somebody asked for it."""
-    said: list[str]
-    """What faults and verbs told of themselves, of all this."""
+    """Every event, fault and verb, line by line; empty if the story was not requested."""
+    action_log: list[str]
+    """The lines that faults and verbs logged, likewise."""
     journal: bytes
     """The journals of all controllers, likewise."""
 
@@ -333,7 +333,7 @@ def run_script(script: Script, with_story: bool = False, watch: Callable[[Step],
         violation = str(error) if isinstance(error, Violation) else repr(error)
     history = cluster.history
     story = list(lines(cluster.story)) if with_story else []
-    said = [f"{at:9.3f}  {what}" for at, what in cluster.story if isinstance(what, str)] if with_story else []
+    action_log = [f"{at:9.3f}  {what}" for at, what in cluster.story if isinstance(what, str)] if with_story else []
     done = script._replace(actions=cluster.performed)
     cluster.coverage.count_faults((h.what for h in cluster.performed), cluster.story)
     return Outcome(
@@ -347,6 +347,6 @@ def run_script(script: Script, with_story: bool = False, watch: Callable[[Step],
         loop.now,
         dict(cluster.coverage.reached),
         story,
-        said,
+        action_log,
         bytes(cluster.journal),
     )

@@ -48,31 +48,31 @@ _PARTITION_ERRORS: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "an ISR change of an unknown partition",
     ErrorCode.FENCED_LEADER_EPOCH: "an ISR change of an older leader epoch",
     ErrorCode.INVALID_UPDATE_VERSION: "an ISR change of an older partition epoch",
-    ErrorCode.INVALID_REQUEST: "an ISR change that makes no sense",
-    ErrorCode.INELIGIBLE_REPLICA: "an ISR change with somebody who may not enter",
+    ErrorCode.INVALID_REQUEST: "an invalid ISR change",
+    ErrorCode.INELIGIBLE_REPLICA: "an ISR change with an ineligible replica",
 }
 _REQUEST_ERRORS: Final[Mapping[int, str]] = {
-    ErrorCode.NOT_CONTROLLER: "an ISR change reaches one who is no controller",
+    ErrorCode.NOT_CONTROLLER: "an ISR change reaches a broker that is not controller",
     ErrorCode.STALE_BROKER_EPOCH: "an ISR change of an earlier run of a broker",
 }
 _OTHER_GOALS: Final = (
-    "an ISR change that was made already",
+    "an ISR change that was already made",
     "a leader is replaced while its ISR change is pending",
-    "a topic goes while an ISR change is pending",
+    "a topic is deleted while an ISR change is pending",
     "an assignment changes while an ISR change is pending",
     "an ISR shrinks to one",
-    "nobody leads, and the last member stays",
-    "a broker is seen as bounced",
+    "a partition without a leader keeps its last ISR member",
+    "a broker is recognized as bounced",
     "a deletion is stopped",
     "a deletion is resumed",
-    "a deletion is tried again",
-    "a topic is gone",
+    "a deletion is retried",
+    "a topic is completely deleted",
     "a reassignment ends",
     "an unclean leader",
 )
 FAILOVER_STEPS: Final = tuple(_awaited_steps())
 GOALS: Final = (
-    *(f"{state.name} while others wait" for state in ControllerState if state not in _STATES_WITHOUT_GOAL),
+    *(f"{state.name} while other events wait" for state in ControllerState if state not in _STATES_WITHOUT_GOAL),
     *(f"failover is interrupted in {step}" for step in FAILOVER_STEPS),
     *_PARTITION_ERRORS.values(),
     *_REQUEST_ERRORS.values(),
@@ -134,7 +134,7 @@ class CoverageGoals:
         if event.term is None:
             return
         if any(kind is not type(event.event) for kind in event.waiting):
-            self.reached[f"{event.event.state.name} while others wait"] += 1
+            self.reached[f"{event.event.state.name} while other events wait"] += 1
         if isinstance(event.event, events.BrokerChange):
             self._read_before[event.term.epoch] = self._cluster.history.broker_views.read_since[event.term.epoch]
 
@@ -142,7 +142,7 @@ class CoverageGoals:
         """Count bounced brokers that the controller noticed, and the results of AlterPartition."""
         if event.term is not None and isinstance(event.event, events.BrokerChange):
             if self._has_bounced(self._read_before.pop(event.term.epoch)):
-                self.reached["a broker is seen as bounced"] += 1
+                self.reached["a broker is recognized as bounced"] += 1
         elif isinstance(event.event, events.AlterPartitionReceived):
             self._count_alter_partition_result(event.event)
 
@@ -166,7 +166,7 @@ class CoverageGoals:
                 if (name := _PARTITION_ERRORS.get(got.error_code)) is not None:
                     self.reached[name] += 1
                 if not got.error_code and got.partition_epoch <= epochs.get(got.partition_index, -1):
-                    self.reached["an ISR change that was made already"] += 1
+                    self.reached["an ISR change that was already made"] += 1
 
     def _transaction_committed(self, event: trace.TransactionCommitted) -> None:
         """Count failovers that were interrupted because `/controller` was deleted, by failover step."""
@@ -189,7 +189,9 @@ class CoverageGoals:
         ):
             self.reached["a leader is replaced while its ISR change is pending"] += 1
         self.reached["an ISR shrinks to one"] += len(after.isr) == 1 < len(before.isr)
-        self.reached["nobody leads, and the last member stays"] += not after.has_leader and len(after.isr) == 1
+        self.reached["a partition without a leader keeps its last ISR member"] += (
+            not after.has_leader and len(after.isr) == 1
+        )
         self.reached["an unclean leader"] += after.has_leader and after.leader not in before.isr
 
     def _topic_written(self, event: trace.TopicWritten) -> None:
@@ -199,8 +201,8 @@ class CoverageGoals:
         partitions = [TopicPartition(event.topic, n) for n in event.before.partitions]
         pending = any(self._pending(p) for p in partitions)
         if event.after is None:
-            self.reached["a topic is gone"] += 1
-            self.reached["a topic goes while an ISR change is pending"] += pending
+            self.reached["a topic is completely deleted"] += 1
+            self.reached["a topic is deleted while an ISR change is pending"] += pending
         elif event.after.partitions != event.before.partitions:
             self.reached["an assignment changes while an ISR change is pending"] += pending
             ended = (a.is_being_reassigned and not event.after.partitions[n].is_being_reassigned
@@ -219,7 +221,7 @@ class CoverageGoals:
         """Count topic deletions that were retried, stopped or resumed."""
         key = event.term.epoch, event.broker, event.partition.key
         if event.after is ReplicaState.DELETION_STARTED:
-            self.reached["a deletion is tried again"] += key in self._deleting
+            self.reached["a deletion is retried"] += key in self._deleting
             self._deleting.add(key)
         elif event.after is ReplicaState.DELETION_INELIGIBLE:
             self.reached["a deletion is stopped"] += event.before is ReplicaState.DELETION_STARTED

@@ -43,7 +43,7 @@ class SimulatedDisk:
     """The disk of one simulated machine; implements the `Disk` port."""
 
     def __init__(self, rng: Rng, capacity_bytes: int = 1 << 40) -> None:
-        self._dice = rng
+        self._rng = rng
         self.capacity_bytes = capacity_bytes
         self.fault: Fault = lambda call, path: None
         self.latency_s = 0.0
@@ -72,7 +72,7 @@ class SimulatedDisk:
 
     def lose_power(self, how: PowerLoss = PowerLoss.BYTES) -> None:
         """Discard unsynced data and directory entries at random, as a power loss does."""
-        for change in self._unsynced[: self._dice.randint(0, len(self._unsynced))]:
+        for change in self._unsynced[: self._rng.randint(0, len(self._unsynced))]:
             change.apply(self._durable)
         self._unsynced.clear()
         self._durable = without_orphans(self._durable)
@@ -80,7 +80,7 @@ class SimulatedDisk:
         self._listings.clear()
         for inode in dict.fromkeys(self._names.values()):
             if inode is not None:
-                inode.lose_power(self._dice, how)
+                inode.lose_power(self._rng, how)
         self._locks.clear()
 
     def fail(self, directory: str) -> None:
@@ -224,6 +224,10 @@ class SimulatedDisk:
     def modified_ms(self, path: str) -> int:
         """Return when the file was last modified, in ms of simulated time."""
         return self._file("stat", path).modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set when the file counts as last modified, in ms of simulated time."""
+        self._file("utime", path).modified_ms = modified_ms
 
     def sync_directory(self, path: str) -> None:
         """Make the names in the directory durable, so that a power loss keeps them."""

@@ -1,7 +1,7 @@
-"""How long controllers handle an event while nothing keeps them from it.
+"""How long controllers handle an event, or do not check leader imbalance, while no fault prevents it.
 
-Handlers wait for ZooKeeper alone: what brokers answer is an event of its own. So a handler in a process that runs,
-with a ZooKeeper session on a sound link, ends soon. It is looked at once a second.
+A handler waits only for ZooKeeper, because a broker's response is an event of its own. Therefore a handler ends soon
+if its process runs and has a ZooKeeper session over a healthy link. This is checked once a second.
 """
 
 from dataclasses import dataclass, field
@@ -9,22 +9,25 @@ from typing import Final
 
 from klamm.sim.actions import ClusterUnderTest, server_index
 from klamm.sim.history.controllers import Run
-from klamm.sim.history.trace import EventBegan, HandlerWaits
+from klamm.sim.history.trace import EventBegan, HandlerWaits, ImbalanceUnchecked
 
 INTERVAL_S: Final = 1.0
 
 
 @dataclass(slots=True)
 class HandlerTime:
-    """Counts the undisturbed seconds of the event that each controller handles."""
+    """Counts for how many seconds without faults controllers handle an event, and have not checked leader imbalance."""
 
     cluster: ClusterUnderTest
     _counted: dict[Run, tuple[EventBegan, float]] = field(default_factory=dict)
+    _unchecked: tuple[tuple[int, int], float] = ((0, 0), 0.0)
+    """Controller epoch, number of imbalance checks in it, and the seconds without faults since the last one."""
 
-    def look(self) -> None:
-        """Report how long each undisturbed handler has run, in steps of a second; this is repeated every second."""
+    def report_each_second(self) -> None:
+        """Report for how many seconds without faults each event handler has run; repeats itself every second."""
         loop = self.cluster.loop
-        loop.call_on(loop.main_host, loop.now + INTERVAL_S, self.look)
+        loop.call_on(loop.main_host, loop.now + INTERVAL_S, self.report_each_second)
+        self._report_unchecked_imbalance()
         before, self._counted = self._counted, {}
         for run, began in list(self.cluster.history.controllers.handling.items()):
             counted, undisturbed_s = before.get(run, (None, 0.0))
@@ -34,6 +37,21 @@ class HandlerTime:
                 undisturbed_s += INTERVAL_S
                 self.cluster.report(HandlerWaits(*run, began.event, undisturbed_s))
             self._counted[run] = began, undisturbed_s
+
+    def _report_unchecked_imbalance(self) -> None:
+        """Report for how many seconds without faults the active controller has not checked leader imbalance."""
+        controllers = self.cluster.history.controllers
+        term = controllers.active
+        if term is None or term.epoch not in controllers.completed_failovers or controllers.has_ended(term):
+            return
+        checks = controllers.imbalance_checks.get(term.epoch, 0)
+        counted, undisturbed_s = self._unchecked
+        if counted != (term.epoch, checks):
+            undisturbed_s = 0.0
+        elif self._is_undisturbed((term.broker, term.incarnation)):
+            undisturbed_s += INTERVAL_S
+            self.cluster.report(ImbalanceUnchecked(term, checks == 0, undisturbed_s))
+        self._unchecked = (term.epoch, checks), undisturbed_s
 
     def _is_undisturbed(self, run: Run) -> bool:
         """Whether the process runs at full speed, and an up-to-date ZooKeeper server serves it over a sound link."""

@@ -42,8 +42,20 @@ class Host:
     """One simulated process. A restarted process is another Host with the same name and a higher incarnation."""
 
     __slots__ = (
-        "context", "graveyard", "incarnation", "is_alive", "is_paused", "label", "name", "on_kill", "parked",
-        "priority", "ready", "started", "step_s", "tasks",
+        "context",
+        "incarnation",
+        "is_alive",
+        "is_paused",
+        "killed_tasks",
+        "label",
+        "name",
+        "on_kill",
+        "parked",
+        "priority",
+        "ready",
+        "started",
+        "step_s",
+        "tasks",
     )  # fmt: skip
 
     def __init__(self, name: str, incarnation: int = 1, number: int = 0) -> None:
@@ -65,8 +77,8 @@ class Host:
         """How many tasks it ever started."""
         self.started: list[Task[Any]] = []
         """The tasks that may not have ended yet, oldest first."""
-        self.graveyard: list[Task[Any]] = []
-        """Tasks that will never go on: they must not be finalised at a moment that nobody chose."""
+        self.killed_tasks: list[Task[Any]] = []
+        """Tasks that will never continue: they must not be finalised at a moment that nobody chose."""
         self.on_kill: list[Callable[[], None]] = []
         """Called when it is killed, to drop its connections."""
         self.context: Context = contextvars.copy_context()

@@ -232,7 +232,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                     self.now + _CANCELLATION_LIMIT_S,
                     self.steps + _CANCELLATION_MAX_STEPS,
                 )
-        discard_tasks(t for h in self.hosts for t in (*h.graveyard, *h.unfinished()))
+        discard_tasks(t for h in self.hosts for t in (*h.killed_tasks, *h.unfinished()))
 
     def _host_of(self, task: "Task[Any]") -> Host:
         """The host on which this task was started."""
@@ -264,7 +264,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
             return
         host.is_alive = False
         host.parked.clear()
-        host.graveyard, host.started = host.unfinished(), []
+        host.killed_tasks, host.started = host.unfinished(), []
         for drop in host.on_kill:
             drop()
         self.add_to_digest(f"kill {host!r}")

@@ -28,7 +28,7 @@ class SimulatedNetwork:
 
     def __init__(self, loop: SimulatedLoop, rng: Rng | None = None, link: Link | None = None) -> None:
         self.loop = loop
-        self._dice = rng or Rng(f"{loop.seed}/network")
+        self._rng = rng or Rng(f"{loop.seed}/network")
         self._default = link or Link()
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[tuple[str, int], _Listener] = {}
@@ -43,7 +43,7 @@ class SimulatedNetwork:
         """Hosts without file descriptors: they connect to nobody, and nobody to them."""
         self._wires = NetworkServices(
             loop,
-            self._dice.random,
+            self._rng.random,
             self.is_down,
             forget=self._forget,
             stall=lambda end: self._stalled.update({end: None}),
@@ -73,22 +73,22 @@ class SimulatedNetwork:
         return found
 
     def cut(self, source: str, target: str) -> None:
-        """Hold back everything that `source` sends to `target`, until `mend`."""
+        """Hold back everything that `source` sends to `target`, until `end_cut`."""
         self.link(source, target).is_cut = True
         self.loop.add_to_digest(f"cut {source}>{target}")
 
-    def mend(self, source: str, target: str) -> None:
-        """Restore a cut link and deliver what it held back."""
+    def end_cut(self, source: str, target: str) -> None:
+        """Connect a cut link again, and deliver what it held back."""
         self.link(source, target).is_cut = False
-        self.loop.add_to_digest(f"mend {source}>{target}")
+        self.loop.add_to_digest(f"end cut {source}>{target}")
         for end in [e for e in self._stalled if (e.host.name, e.peer.host.name) == (source, target)]:
             del self._stalled[end]
-            end.mend()
+            end.end_cut()
 
-    def mend_all(self) -> None:
+    def end_all_cuts(self) -> None:
         """Restore all cut links."""
         for source, target in [ends for ends, link in self._links.items() if link.is_cut]:
-            self.mend(source, target)
+            self.end_cut(source, target)
 
     def restore(self, source: str, target: str) -> None:
         """Set a link to its original latency and bandwidth; a cut link stays cut."""
@@ -103,7 +103,7 @@ class SimulatedNetwork:
             end.break_connection()
         for ends in self._links:
             self.restore(*ends)
-        self.mend_all()
+        self.end_all_cuts()
 
     def half_open(self, one: str, other: str) -> None:
         """Break connections at the first host; the second host notices only when it next sends something."""
@@ -162,7 +162,7 @@ class SimulatedNetwork:
         while there.is_cut or back.is_cut or name in self._down:  # noqa: ASYNC110
             await asyncio.sleep(_CONNECT_RETRY_S)
         answered: asyncio.Future[ConnectionEnd | None] = self.loop.create_future()
-        due = self.loop.now + there.delay_s(self._dice.random)
+        due = self.loop.now + there.delay_s(self._rng.random)
         self.loop.call_on(host, due, self._deliver_connect, host, name, port, answered)
         near = await answered
         if near is None:
@@ -184,7 +184,7 @@ class SimulatedNetwork:
             near, far = connect_ends(self._wires, *ends)
             self._ends |= {near: None, far: None}
             self.loop.call_on(listener.host, self.loop.now, _accept, listener, far)
-        self.loop.call_on(host, self.loop.now + back.delay_s(self._dice.random), _complete_connect, answered, near)
+        self.loop.call_on(host, self.loop.now + back.delay_s(self._rng.random), _complete_connect, answered, near)
 
     def new_port(self) -> int:
         """An unused ephemeral port."""

@@ -16,6 +16,7 @@ from klamm.sim.faults.injection_points import InjectionPoints, Step, StepKind
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import Event, TransactionCommitted
 from klamm.sim.loop import SimulatedLoop
+from klamm.sim.random_streams import stream_of
 from klamm.sim.scripts.script import ScheduledAction
 from klamm.sim.world import SimulatedClock, Universe
 from klamm.sim.zookeeper.ensemble import DISCONNECTS, REFUSALS, Ensemble, EnsembleSettings, InjectedFailure
@@ -165,7 +166,7 @@ class ScheduledRun(ABC):
     def _run_action(self, action: ScheduledAction) -> None:
         """Run one scheduled fault or operation, and record its random decisions."""
         at_s, what, given = action
-        draw = Draw(Rng(f"{self.seed}/{at_s}/{what}"), given)
+        draw = Draw(Rng(f"{self.seed}/{at_s}/{stream_of(what)}"), given)
         self.performed.append(ScheduledAction(at_s, what, draw.facts))
         if what in self.faults:
             self.faults[what](self, draw)

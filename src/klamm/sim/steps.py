@@ -104,7 +104,7 @@ class Steps:
         self._left = dict.fromkeys(runs[after:])
         self._broken: list[StepResult] = []
         self._clock = RealClock()
-        self._began = self._told = self._clock.now_ms()
+        self._began = self._last_progress_ms = self._clock.now_ms()
 
     def run_remaining(self, cores: int | None) -> int:
         """Run the runs that are not done; return the exit code.
@@ -132,9 +132,9 @@ class Steps:
         if result.violation:
             self._broken.append(result)
             print(f"BROKEN {result.run}: {result.violation}", flush=True)
-        if self._clock.now_ms() >= self._told + _PROGRESS_INTERVAL_MS:
-            self._told = self._clock.now_ms()
-            done, took_s = len(self._runs) - len(self._left), (self._told - self._began) / 1000
+        if self._clock.now_ms() >= self._last_progress_ms + _PROGRESS_INTERVAL_MS:
+            self._last_progress_ms = self._clock.now_ms()
+            done, took_s = len(self._runs) - len(self._left), (self._last_progress_ms - self._began) / 1000
             pace = (done - self._after) / took_s
             so_far = f"{done} of {len(self._runs)} runs, {len(self._broken)} broken"
             print(

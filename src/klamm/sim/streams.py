@@ -29,7 +29,7 @@ class Link:
 
     latency_s: float = 0.0005
     jitter_s: float = 0.0005
-    """Up to so much is added, anew for each piece."""
+    """Up to so much is added, again for each piece."""
     bytes_per_s: float = 125e6
     is_cut: bool = False
     torn_after: float | None = None
@@ -50,7 +50,7 @@ class NetworkServices:
     is_down: Callable[[str], bool]
     forget: Callable[["ConnectionEnd"], object]
     stall: Callable[["ConnectionEnd"], object]
-    """Told of ends whose bytes met a cut link, to `mend` them later."""
+    """Called with each end whose bytes wait at a cut link; `end_cut` continues it later."""
 
 
 class ConnectionEnd(asyncio.Transport):
@@ -94,7 +94,7 @@ class ConnectionEnd(asyncio.Transport):
         if self.peer._arrived:
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._deliver_received)
 
-    def mend(self) -> None:
+    def end_cut(self) -> None:
         """Deliver what the link held back while it was cut."""
         stalled, self._stalled = self._stalled, 0
         for _ in range(stalled):

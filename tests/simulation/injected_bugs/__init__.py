@@ -1,1 +1,1 @@
-"""Bugs injected on purpose: guards taken out one by one (`table`), and mistakes put into fresh clones (`clones`)."""
+"""Bugs injected on purpose: guards removed one by one (`table`), and mistakes in fresh clones (`clones`)."""

@@ -5,8 +5,9 @@ from typing import Any
 
 from tests.simulation.injected_bugs.mutant import Patch
 
-from klamm.controller import timers
+from klamm.controller import controller, events, timers
 from klamm.controller.decisions.plans import Refusal
+from klamm.controller.decisions.requested_elections import RequestedElections, plan_rebalance
 from klamm.controller.handlers import elections, failover
 from klamm.model.errors import ErrorCode
 from klamm.zk import fenced, store
@@ -47,6 +48,39 @@ def no_election_succeeds(patch: Patch) -> None:
     patch.setattr(elections, "why_not_elected", lambda context, partition, unclean: refusal)
 
 
-def nobody_rebalances(patch: Patch) -> None:
+def requested_elections_elect_no_leader(patch: Patch) -> None:
+    """Whoever asks for preferred replicas is told that they are not available, and none is elected."""
+    add = RequestedElections.add
+
+    def refuse_all(self: RequestedElections, context: Any, asked: Any, unclean: bool) -> None:
+        add(self, context, asked, unclean)
+        refusal = Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "not alive")
+        self.refused |= dict.fromkeys(self.electable, refusal)
+        self.electable.clear()
+
+    patch.setattr(RequestedElections, "add", refuse_all)
+
+
+def imbalance_is_checked_once(patch: Patch) -> None:
+    """After the first look for imbalanced leaders there is no other in the same term."""
+
+    async def look_once(term: Any, event: Any) -> None:
+        await elections._rebalance(term)
+
+    patch.setitem(controller.HANDLERS, events.AutoPreferredReplicaLeaderElection, look_once)
+
+
+def rebalancing_ignores_some_partitions(patch: Patch) -> None:
+    """A check for imbalance elects the preferred replica of one partition only."""
+
+    def plan_one(context: Any, imbalance: Any, percentage: int) -> Any:
+        made = plan_rebalance(context, imbalance, percentage)
+        del made.elect[1:]
+        return made
+
+    patch.setattr(elections, "plan_rebalance", plan_one)
+
+
+def imbalance_never_checked(patch: Patch) -> None:
     """Imbalanced leaders stay where they are."""
     patch.setattr(failover, "begin_rebalancing", lambda term: None)

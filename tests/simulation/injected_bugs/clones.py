@@ -29,7 +29,7 @@ class InjectedBug(NamedTuple):
 
 
 INJECTED_BUGS = {
-    "leader epochs stay as they are": InjectedBug(
+    "leader epochs do not increase": InjectedBug(
         "src/klamm/model/leader_and_isr.py", "leader_epoch + 1, isr,", "leader_epoch, isr,"
     ),
     "writes are not bound to the controller's epoch": InjectedBug(
@@ -38,7 +38,7 @@ INJECTED_BUGS = {
     "the watch on topics is not set": InjectedBug(
         "src/klamm/zk/store.py", "children(znodes.TOPICS, watch=watch)", "children(znodes.TOPICS, watch=False)"
     ),
-    "a bounce goes unseen": InjectedBug(
+    "bounced brokers are not noticed": InjectedBug(
         "src/klamm/controller/decisions/changes.py", "current[b].epoch > known[b].epoch", "False"
     ),
     "the last member leaves the ISR": InjectedBug(

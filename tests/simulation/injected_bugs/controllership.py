@@ -27,7 +27,7 @@ def epoch_read_before_each_write(patch: Patch) -> None:
     patch.setattr(fenced.FencedWriter, "write", write)
 
 
-def writes_unbound(patch: Patch) -> None:
+def writes_without_epoch_check(patch: Patch) -> None:
     """The controller's writes are not bound to the version of `/controller_epoch`."""
     patch.setattr(fenced, "Check", lambda path, version: Check(path, -1))
 
@@ -51,7 +51,7 @@ def context_survives_the_term(patch: Patch) -> None:
     patch.setattr(controller_election.ControllerElection, "_create_term", begin_with_the_old)
 
 
-def the_deposed_go_on(patch: Patch) -> None:
+def replaced_controller_handles_events(patch: Patch) -> None:
     """A controller that has lost `/controller` goes on handling events."""
     handle = controller.Controller._handle
     last: dict[int, TermContext] = {}
@@ -70,7 +70,7 @@ def the_deposed_go_on(patch: Patch) -> None:
     patch.setattr(controller.Controller, "_handle", handle_anyway)
 
 
-def callers_forgotten(patch: Patch) -> None:
+def waiting_requests_not_answered(patch: Patch) -> None:
     """Events that a session expiry drops leave their callers without a response."""
 
     def preempt(self: event_queue.QueuedEvent) -> None:
@@ -81,7 +81,7 @@ def callers_forgotten(patch: Patch) -> None:
     patch.setattr(event_queue.QueuedEvent, "preempt", preempt)
 
 
-def elected_means_nothing_to_do(patch: Patch) -> None:
+def controller_znode_without_term_is_active(patch: Patch) -> None:
     """A node that finds `/controller` taken does nothing, even if it holds it itself."""
     elect = controller_election.ControllerElection.elect
 
@@ -121,7 +121,7 @@ def topics_unwatched(patch: Patch) -> None:
     patch.setattr(Store, "list_topics", unwatched)
 
 
-def expiry_waits_for_its_turn(patch: Patch) -> None:
+def expiry_waits_for_next_session(patch: Patch) -> None:
     """A session expiry waits behind the other events in the queue."""
 
     async def wait(self: Any) -> None:

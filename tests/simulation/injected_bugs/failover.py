@@ -19,14 +19,14 @@ def states_not_loaded(patch: Patch) -> None:
     patch.setattr(failover, "_read_states", nothing)
 
 
-def offline_replicas_left_alone(patch: Patch) -> None:
+def offline_replicas_stay_in_isrs_at_failover(patch: Patch) -> None:
     """Failover does not move replicas on dead brokers to offline, so they stay in ISRs."""
     patch.setattr(failover, "replicas_offline", nothing)
 
 
-def offline_replicas_left_to_nobody(patch: Patch) -> None:
-    """As `offline_replicas_left_alone`, and leaders do not remove dead followers from ISRs either."""
-    offline_replicas_left_alone(patch)
+def offline_replicas_stay_in_isrs(patch: Patch) -> None:
+    """As `offline_replicas_stay_in_isrs_at_failover`, and leaders do not remove dead followers from ISRs either."""
+    offline_replicas_stay_in_isrs_at_failover(patch)
     wanted = Replicas._next_isr
 
     def grow_only(self: Replicas, p: Any, replica: Any, *facts: Any) -> Any:
@@ -37,7 +37,7 @@ def offline_replicas_left_to_nobody(patch: Patch) -> None:
     patch.setattr(Replicas, "_next_isr", grow_only)
 
 
-def orders_before_metadata(patch: Patch) -> None:
+def leader_and_isr_before_metadata(patch: Patch) -> None:
     """A broker gets no list of brokers before its first LeaderAndIsr."""
     add = request_batch.RequestBatch.add_metadata
 

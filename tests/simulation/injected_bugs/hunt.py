@@ -40,14 +40,14 @@ _BARS: Final = 8
 """In a row."""
 _HEADING: Final = """# Mutants
 
-Guards that the simulation must see missing: each is taken out (`tests/simulation/injected_bugs/`), and schedules run
-until an invariant breaks that is there for it. Numbers and tickets are those of bugs that Apache Kafka had; letters are
-klamm's own; a `+` takes out two that stand in for each other. Rules are [invariants](invariants.md), by number. A catch
-counts only if the same seed is clean without the mutant, and so is the reproducer that is made of it. Schedules without
-a violation prove nothing about a rule whose mutant survives.
+Each mutant removes one guard from the code (`tests/simulation/injected_bugs/`). Then schedules of the simulation run
+until one of the invariants that exist for this guard is violated. Numbers and tickets are those of bugs that Apache
+Kafka had; letters are klamm's own; a `+` removes two guards of which each suffices alone. [Invariants](invariants.md)
+are named by number. A violation counts only if the same seed, and the shrunk script made from it, pass without the
+mutant. If a mutant survives, schedules without a violation prove nothing about its guard.
 
-Drawn by `make mutants`. A row has the schedules needed from each first seed that it was run from: one or three;
-"others" are rules that broke earlier, and how often.
+This page is written by `make mutants`. A row has the number of schedules needed, from one or three first seeds.
+"Others" are other invariants that were violated earlier, and how often.
 
 ## Guards of production: controller, ZooKeeper client, registration
 
@@ -55,11 +55,11 @@ Drawn by `make mutants`. A row has the schedules needed from each first seed tha
 _STUB_HEADING: Final = """
 ## Guards of the simulated broker
 
-These are taken out of `sim/nodes/replicas.py`, which stands in for the broker. That they are caught shows that an
-invariant sees the bug. It does not show that the broker of production has the guard: its own unit tests do.
+These guards are removed from `sim/nodes/replicas.py`, the stub of a broker. This shows that an invariant notices the
+bug. It does not show that klamm's broker has the guard: its unit tests do.
 
 """
-_COLUMNS: Final = """| # | ticket | guard taken out | its rules | spoke | schedules needed | others |
+_COLUMNS: Final = """| # | ticket | what the mutant does | its invariants | violated | schedules needed | others |
 |---|---|---|---|---|---|---|
 """
 
@@ -75,12 +75,12 @@ class Found(NamedTuple):
     first: int
     most: int
     schedules: int | None
-    """How many it took; None where no rule spoke that is there for the guard."""
+    """How many it took; None if no invariant of the guard was violated."""
     violation: str
     actions: int
     """In the reproducer."""
     others: dict[str, int]
-    """Rules that spoke before those did, and how often."""
+    """Other invariants that were violated before, and how often."""
     discounted: int
     """Catches that did not count: the seed breaks without the mutant, too, or its reproducer does."""
 
@@ -173,8 +173,8 @@ def row(mutant: Mutant, found: Sequence[Found]) -> str:
     by = ", ".join(dict.fromkeys(catcher(f.violation) for f in caught)) or SURVIVES
     needed = " / ".join(str(f.schedules or f"-, of {f.most}") for f in found)
     others = sum((Counter(f.others) for f in found), Counter[str]())
-    spoke = ", ".join(f"{rule} ({times})" for rule, times in others.most_common())
-    return f"| {mutant.number} | {mutant.ticket} | {mutant.what} | {rules} | {by} | {needed} | {spoke} |"
+    earlier = ", ".join(f"{rule} ({times})" for rule, times in others.most_common())
+    return f"| {mutant.number} | {mutant.ticket} | {mutant.what} | {rules} | {by} | {needed} | {earlier} |"
 
 
 def rows_of(text: str) -> dict[str, str]:
@@ -188,7 +188,7 @@ def page(rows: dict[str, str]) -> str:
     known = [m for m in MUTANTS if m.number in rows]
     survivors = [m.number for m in known if SURVIVES in rows[m.number]]
     why = [f"- {n}: {_why(n)}." for n in survivors]
-    told = "\n## Survivors, and what they hide behind\n\n" + "\n".join(why) + "\n" if why else ""
+    told = "\n## Survivors, and which guard suffices alone\n\n" + "\n".join(why) + "\n" if why else ""
     product = "".join(rows[m.number] + "\n" for m in known if not m.is_of_the_stub)
     stub = "".join(rows[m.number] + "\n" for m in known if m.is_of_the_stub)
     return _HEADING + _COLUMNS + product + (_STUB_HEADING + _COLUMNS + stub if stub else "") + told
@@ -197,7 +197,7 @@ def page(rows: dict[str, str]) -> str:
 def _why(survivor: str) -> str:
     """The reason why this mutant survives, from the table of known survivors."""
     hiding = HIDING.get(survivor)
-    return f"{hiding.behind}; {hiding.pair} has both out" if hiding else "nobody knows yet behind what"
+    return f"{hiding.behind}; {hiding.pair} removes both" if hiding else "the other guard is not known"
 
 
 # ---- all of them
@@ -262,7 +262,7 @@ def told(found: Found) -> str:
     """The progress line about one result."""
     mutant = next(m for m in MUTANTS if m.number == found.number)
     beside = f", {found.discounted} did not count" if found.discounted else ""
-    beside += f", others spoke: {found.others}" if found.others else ""
+    beside += f", others violated: {found.others}" if found.others else ""
     caught = f"{found.schedules} schedules, {found.actions} actions, {found.violation[:150]}"
     return f"{mutant.number} {mutant.what}: {caught if found.schedules else f'{found.most} schedules, unseen'}{beside}"
 
@@ -316,7 +316,7 @@ def _verdict(hunts: Hunts) -> int:
     print(
         f"BLIND: nobody misses {', '.join(blind)}"
         if blind
-        else "every guard is missed, alone or with the one that stands in for it"
+        else "every removed guard is noticed, alone or together with the other one that suffices"
     )
     return int(bool(blind))
 

@@ -80,7 +80,7 @@ def own_lost_creation_not_recognised(patch: Patch) -> None:
     patch.setattr(partitions, "_adopt", stay_new)
 
 
-def the_outdated_may_bring_back_the_removed(patch: Patch) -> None:
+def outdated_leaders_may_add_removed_replicas(patch: Patch) -> None:
     """AlterPartition is accepted from stale leader epochs, and may add replicas that were removed."""
     refused = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INELIGIBLE_REPLICA)
     _accept_isr_changes(patch, lambda error, context, partition, asked: error in refused)
@@ -96,7 +96,7 @@ def removed_replicas_may_return(patch: Patch) -> None:
     _accept_isr_changes(patch, accepts)
 
 
-def the_dead_may_enter(patch: Patch) -> None:
+def ineligible_brokers_may_enter_isr(patch: Patch) -> None:
     """AlterPartition may add assigned replicas that are dead or in controlled shutdown."""
 
     def accepts(error: ErrorCode, context: Any, partition: Any, asked: Any) -> bool:
@@ -136,7 +136,7 @@ def retries_are_fenced(patch: Patch) -> None:
     patch.setattr(isr, "judge", fence_first)
 
 
-def zombies_say_no(patch: Patch) -> None:
+def outdated_controller_refuses_isr_changes(patch: Patch) -> None:
     """A controller that knows older epochs than the request answers INVALID_UPDATE_VERSION, not NOT_CONTROLLER."""
     judge = alter_partition.judge
 
@@ -179,7 +179,7 @@ def preferred_without_being_in_sync(patch: Patch) -> None:
     patch.setattr(elections, "elect_preferred", replace(right, elect=elect_preferred))
 
 
-def the_leaving_not_told(patch: Patch) -> None:
+def stopping_brokers_get_no_requests(patch: Patch) -> None:
     """Brokers in controlled shutdown get no control requests."""
 
     def live_only(self: Any, brokers: Any) -> Any:
@@ -189,7 +189,7 @@ def the_leaving_not_told(patch: Patch) -> None:
     patch.setattr(request_batch.RequestBatch, "_registered", live_only)
 
 
-def the_leaving_go_at_once(patch: Patch) -> None:
+def shutdown_answered_before_leaders_move(patch: Patch) -> None:
     """ControlledShutdown is answered before the leaders have moved."""
 
     async def accept_at_once(term: TermContext, event: ControlledShutdown) -> None:

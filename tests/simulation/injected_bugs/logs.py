@@ -1,10 +1,12 @@
-"""Guards of logs, recovery and diverging fetches, each taken out by a function; see `replication_and_log.py`."""
+"""Mutants that each remove a guard of logs, recovery or diverging fetches; see `replication_and_log.py`."""
 
 from dataclasses import replace
 from typing import Any, Final
 
 from tests.simulation.injected_bugs.mutant import Mutant, Patch
 
+from klamm.log.cleaner.latest_records import LatestRecords
+from klamm.log.cleaner.offset_map import OffsetMap
 from klamm.log.epochs import EpochEntry
 from klamm.log.loader import Loader
 from klamm.log.log import Log
@@ -104,15 +106,31 @@ def diverged_follower_halts(patch: Patch) -> None:
     patch.setattr(Fetcher, "_truncate_diverged", lambda self, tp, followed, leader: self._stop_fetching(tp))
 
 
+def newest_values_compacted_away(patch: Patch) -> None:
+    """The cleaner takes the newest record of a key for an older one."""
+    get = OffsetMap.get
+
+    def one_too_many(self: OffsetMap, hashes: Any) -> Any:
+        found = get(self, hashes)
+        return found + (found >= 0)
+
+    patch.setattr(OffsetMap, "get", one_too_many)
+    create = LatestRecords.__init__
+    patch.setattr(LatestRecords, "__init__", lambda self, marks: create(self, marks + 2))  # one offset is two marks
+
+
 MUTANTS: Final = (
     Mutant(
         "47", "KAFKA-7164", "missed epochs of the same leader are not compared", same_leader_not_compared, (63, 58, 42)
     ),
     Mutant("51", "KAFKA-13141", "a diverging fetch advances the follower", diverging_fetch_counts, (58, 61, 63, 74)),
-    Mutant("52", "KAFKA-14704", "the high watermark comes before the cut", high_watermark_before_divergence, (61, 51)),
+    Mutant(
+        "52", "KAFKA-14704", "the high watermark comes before the cut", high_watermark_before_divergence, (49, 58, 61)
+    ),
     Mutant("54", "KAFKA-5634", "retention deletes above the high watermark", retention_ignores_high_watermark, (68,)),
     Mutant("56", "KAFKA-10471", "a crash counts as a clean shutdown", every_shutdown_is_clean, (70, 65)),
     Mutant("57", "KAFKA-10432", "leader epoch 0 is lost at a start", epoch_0_is_lost, (64, 65)),
-    Mutant("58", "KAFKA-10778", "a log goes on after an I/O error", io_errors_are_ignored, (72,)),
+    Mutant("58", "KAFKA-10778", "a log is written after an I/O error", io_errors_are_ignored, (72,)),
+    Mutant("cl", "", "compaction removes the newest value", newest_values_compacted_away, (48,)),
     Mutant("59", "KAFKA-3924", "a diverged follower stops", diverged_follower_halts, (42, 41, 64)),
 )

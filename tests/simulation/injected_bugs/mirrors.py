@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from tests.simulation.injected_bugs.mutant import Patch
 
-from klamm.controller.context import Partition, Topic
+from klamm.controller.context import ControllerContext
 from klamm.controller.handlers import mirrored
 from klamm.controller.mirror import Mirror
+from klamm.controller.topic import Partition, Topic
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.jute import Stat
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import TopicZnode
@@ -61,3 +63,16 @@ def recreated_topic_taken_for_the_old_one(patch: Patch) -> None:
     patch.setattr(mirrored, "_is_unchanged", exists)
     patch.setattr("klamm.controller.mirror.is_another_topic", is_same)
     patch.setattr(Mirror, "_is_gone", lambda self, name, found: name in self.context.topics and name not in found)
+
+
+def encoded_states_outlive_changes(patch: Patch) -> None:
+    """A partition keeps the bytes that a mirror encoded when it gets another state."""
+    put = ControllerContext.put_leadership
+
+    def put_and_keep(self: ControllerContext, partition: Partition, leadership: LeaderAndIsr) -> None:
+        """The patched function, with the injected bug."""
+        encoded = partition.encoded
+        put(self, partition, leadership)
+        partition.encoded = encoded
+
+    patch.setattr(ControllerContext, "put_leadership", put_and_keep)

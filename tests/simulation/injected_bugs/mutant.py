@@ -29,7 +29,7 @@ async def nothing(*_: Any, **__: Any) -> Any:
 
 
 def together(*mutations: Callable[[Patch], None]) -> Callable[[Patch], None]:
-    """Inject several bugs, because each guard alone hides the lack of the other."""
+    """Inject several bugs, because each of the guards suffices alone."""
 
     def apply(patch: Patch) -> None:
         for mutation in mutations:

@@ -64,12 +64,12 @@ def leader_dropped_by_override(patch: Patch) -> None:
     patch.setattr(reassignment, "_move_leaders_first", no_move)
 
 
-def joined_is_enough(patch: Patch) -> None:
+def replicas_removed_before_target_is_in_sync(patch: Patch) -> None:
     """A reassignment drops old replicas before all new replicas are in sync."""
     patch.setattr(reassignment, "awaited", lambda assignment, isr: ())
 
 
-def moved_replicas_not_written_down(patch: Patch) -> None:
+def no_pending_deletion_for_removed_replicas(patch: Patch) -> None:
     """Replicas to be deleted after a reassignment are not recorded as pending deletions."""
 
     async def all_well(term: TermContext, replicas: Any) -> dict[Any, str]:
@@ -79,17 +79,17 @@ def moved_replicas_not_written_down(patch: Patch) -> None:
     patch.setattr(reassignment, "schedule_deletion_of_moved", all_well)
 
 
-def arrivals_unnoticed(patch: Patch) -> None:
+def reassignments_not_resumed_by_brokers(patch: Patch) -> None:
     """Reassignments do not continue when a broker registers."""
     patch.setattr(brokers, "advance_reassignments", nothing)
 
 
-def isr_changes_unnoticed(patch: Patch) -> None:
+def reassignments_not_advanced_by_isr_changes(patch: Patch) -> None:
     """Reassignments do not continue when an ISR changes."""
     patch.setattr(isr, "complete_if_in_sync", nothing)
 
 
-def moves_to_the_absent_forgotten(patch: Patch) -> None:
+def reassignments_to_dead_brokers_dropped(patch: Patch) -> None:
     """Failover resumes only reassignments whose new replicas are all alive."""
     resume = resume_reassignments
 

@@ -20,7 +20,7 @@ from klamm.zk import registrar
 from klamm.zk.session import Session
 
 
-def newcomers_told_half(patch: Patch) -> None:
+def half_of_partitions_sent_to_started_broker(patch: Patch) -> None:
     """A broker that registers gets the states of half of its partitions only."""
     online = replicas.replicas_online
 
@@ -31,7 +31,7 @@ def newcomers_told_half(patch: Patch) -> None:
     patch.setattr(brokers, "replicas_online", half)
 
 
-def brokers_as_they_were(patch: Patch) -> None:
+def registrations_read_before_the_event(patch: Patch) -> None:
     """The broker list is read when the watch is triggered, and handled later, perhaps after a newer list."""
     on_watch = controller.Controller.on_watch
     handle = controller.HANDLERS[events.BrokerChange]
@@ -75,7 +75,7 @@ def brokers_as_they_were(patch: Patch) -> None:
     patch.setitem(controller.HANDLERS, events.BrokerChange, on_change)
 
 
-def bounces_unseen(patch: Patch) -> None:
+def bounces_not_noticed(patch: Patch) -> None:
     """The controller ignores that a registration was replaced by that of a restarted broker."""
     diff = changes.diff_brokers
 
@@ -86,7 +86,7 @@ def bounces_unseen(patch: Patch) -> None:
     patch.setattr(brokers, "diff_brokers", without_bounces)
 
 
-def earlier_runs_may_ask(patch: Patch) -> None:
+def old_broker_epochs_accepted(patch: Patch) -> None:
     """The controller accepts requests with an old broker epoch."""
     patch.setattr(isr, "check_sender", lambda context, broker, epoch: ErrorCode.NONE)
     patch.setattr(brokers, "check_controlled_shutdown", lambda context, broker, epoch: ErrorCode.NONE)
@@ -166,7 +166,7 @@ def closing_sessions_reconnect(patch: Patch) -> None:
     patch.setattr(Session, "_end_connection", lose_and_go_on)
 
 
-def renewal_outlives_the_end(patch: Patch) -> None:
+def session_opened_while_node_stops(patch: Patch) -> None:
     """Closing a node does not cancel the search for a new session."""
     close = zookeeper_sessions.ZooKeeperSessions.close
 

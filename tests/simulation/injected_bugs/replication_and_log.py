@@ -1,4 +1,4 @@
-"""Guards of replication and log, each taken out by a function; numbers are those of the catalogue of historic bugs."""
+"""Mutants that each remove a guard of replication or log; numbers are those of the catalogue of historic bugs."""
 
 from typing import Any, Final
 
@@ -82,6 +82,7 @@ def never_syncs_before_ack(patch: Patch) -> None:
 def gaps_survive_recovery(patch: Patch) -> None:
     """Recovery goes on behind missing offsets."""
     patch.setattr(loader.Loader, "_end_before_gap", lambda self, rebuilt, limit: None)
+    patch.setattr(loader.Loader, "_remove_empty_end", lambda self, segments, end: None)
 
 
 MUTANTS: Final = (

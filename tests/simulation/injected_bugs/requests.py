@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.simulation.injected_bugs.mutant import Patch
 
-from klamm.controller import control_requests, request_batch
+from klamm.controller import control_requests, request_batch, sent_states
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
 from klamm.model.topic_ids import ZERO_ID
 
@@ -22,7 +22,7 @@ def stops_delete(patch: Patch) -> None:
 
 def _in_leader_and_isr(patch: Patch, change: Callable[[Any], None]) -> None:
     """Change the states of LeaderAndIsr as they are made."""
-    make = control_requests.leader_and_isr_state
+    make = sent_states.leader_and_isr_state
 
     def changed(partition: Any, is_new: bool, with_recovery: bool, brief: bool) -> Any:
         state = make(partition, is_new, with_recovery, brief)
@@ -34,7 +34,7 @@ def _in_leader_and_isr(patch: Patch, change: Callable[[Any], None]) -> None:
 
 def _in_metadata(patch: Patch, change: Callable[[Any], None]) -> None:
     """Change the states of UpdateMetadata as they are made."""
-    make = control_requests.metadata_state
+    make = sent_states.metadata_state
 
     def changed(context: Any, partition: Any, brief: bool) -> Any:
         state = make(context, partition, brief)
@@ -99,13 +99,13 @@ def metadata_is_one_version_behind(patch: Patch) -> None:
     _in_metadata(patch, age)
 
 
-def nobody_is_offline(patch: Patch) -> None:
+def no_offline_replicas_listed(patch: Patch) -> None:
     _in_metadata(patch, _set(offline_replicas=()))
 
 
-def the_leaving_are_online(patch: Patch) -> None:
+def stopping_brokers_listed_online(patch: Patch) -> None:
     """Replicas of brokers that shut down are listed as online."""
-    make = control_requests.metadata_state
+    make = sent_states.metadata_state
 
     def changed(context: Any, partition: Any, brief: bool) -> Any:
         state = make(context, partition, brief)
@@ -115,9 +115,9 @@ def the_leaving_are_online(patch: Patch) -> None:
     patch.setattr(request_batch, "metadata_state", changed)
 
 
-def going_topics_look_alive(patch: Patch) -> None:
+def topics_being_deleted_not_marked(patch: Patch) -> None:
     """Metadata of a topic that is deleted does not say that it goes."""
-    make = control_requests.metadata_state
+    make = sent_states.metadata_state
 
     def alive(context: Any, partition: Any, brief: bool) -> Any:
         state = make(context, partition, brief)

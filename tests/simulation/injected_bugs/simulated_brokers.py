@@ -13,7 +13,7 @@ from klamm.model.leader_and_isr import NO_EPOCH
 from klamm.sim.nodes.replicas import Replicas
 
 
-def brokers_follow_anyone(patch: Patch) -> None:
+def any_controller_epoch_accepted(patch: Patch) -> None:
     """The broker accepts requests of controllers with an old epoch."""
 
     def check_epochs(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
@@ -25,7 +25,7 @@ def brokers_follow_anyone(patch: Patch) -> None:
     patch.setattr(Replicas, "check_epochs", check_epochs)
 
 
-def brokers_take_what_was_not_meant_for_them(patch: Patch) -> None:
+def requests_for_earlier_registrations_accepted(patch: Patch) -> None:
     """The broker accepts requests with an old broker epoch."""
     check_epochs = Replicas.check_epochs
 
@@ -46,7 +46,7 @@ def _forgetting(known: Any, take: Any, *order: Any) -> ErrorCode:
     return error
 
 
-def orders_of_old_leader_epochs_are_taken(patch: Patch) -> None:
+def older_leader_epochs_accepted(patch: Patch) -> None:
     """The broker accepts LeaderAndIsr with an old leader epoch."""
     take = Replicas._apply_leader_and_isr
 
@@ -59,7 +59,7 @@ def orders_of_old_leader_epochs_are_taken(patch: Patch) -> None:
     patch.setattr(Replicas, "_apply_leader_and_isr", any_older)
 
 
-def orders_are_taken_twice(patch: Patch) -> None:
+def repeated_requests_applied(patch: Patch) -> None:
     """The broker applies a LeaderAndIsr with the same leader epoch again."""
     take = Replicas._apply_leader_and_isr
 
@@ -72,12 +72,12 @@ def orders_are_taken_twice(patch: Patch) -> None:
     patch.setattr(Replicas, "_apply_leader_and_isr", equal_too)
 
 
-def refused_for_good(patch: Patch) -> None:
+def refused_isr_changes_not_repeated(patch: Patch) -> None:
     """A leader whose ISR change was refused never asks again."""
     _keep_through_leader_and_isr(patch, "is_refused")
 
 
-def proposals_survive_orders(patch: Patch) -> None:
+def proposals_kept_after_leader_and_isr(patch: Patch) -> None:
     """A proposed ISR is not withdrawn by a newer LeaderAndIsr."""
     _keep_through_leader_and_isr(patch, "proposal")
 

@@ -16,7 +16,7 @@ from klamm.controller.term_context import TermContext
 from klamm.zk import topic_assignments, znodes
 
 
-def growth_while_dying(patch: Patch) -> None:
+def partitions_added_during_deletion(patch: Patch) -> None:
     """Partitions that are added to a topic being deleted come online."""
 
     async def grow(term: TermContext, topic: Any, added: Any) -> None:

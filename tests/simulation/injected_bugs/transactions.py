@@ -1,4 +1,4 @@
-"""Guards of transactions, each taken out by a function; the simulated clusters of whole nodes must miss them."""
+"""Mutants that each remove a guard of transactions; the simulated clusters of whole nodes must notice them."""
 
 from typing import Any, Final
 

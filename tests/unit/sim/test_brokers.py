@@ -11,6 +11,7 @@ from klamm.controller.events import Expire
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.net.client_connection import ClientConnection, Peer
+from klamm.runtime.time_slices import CountedSlices
 from klamm.sim.history.trace import Event, EventBegan, RequestUnanswered
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.nodes.broker import NodeContext, StubBroker
@@ -95,9 +96,7 @@ def test_a_slow_simulated_broker_handles_requests_of_a_controller_in_arrival_ord
 
         async def order(controller_epoch: int, what: str) -> None:
             message = UpdateMetadataRequest(controller_id=2, controller_epoch=controller_epoch)
-            answer = handle(
-                Request(ApiKey.UPDATE_METADATA, 8, 0, what, ClientConnection(Peer("PLAINTEXT", "node-2", 0))), message
-            )
+            answer = handle(Request(ApiKey.UPDATE_METADATA, 8, 0, what, CONNECTION, CountedSlices()), message)
             if asyncio.iscoroutine(answer):
                 await answer
 
@@ -136,7 +135,8 @@ def test_a_simulated_broker_skips_a_replayed_request_that_differs_only_in_topic_
 
         broker.replay(
             ReceivedRequest(
-                Request(ApiKey.LEADER_AND_ISR, 7, 0, "", ClientConnection(Peer("PLAINTEXT", "", 0))), order()
+                Request(ApiKey.LEADER_AND_ISR, 7, 0, "", CONNECTION, CountedSlices()),
+                order(),
             )
         )
 

@@ -14,6 +14,7 @@ from klamm.sim.cluster_tier.history import OFFSETS_TOPIC, TierHistory, TopicFact
 from klamm.sim.cluster_tier.invariants.clients import committed_offsets_are_kept, high_watermark_is_monotone
 from klamm.sim.cluster_tier.invariants.logs import (
     acknowledged_records_are_on_min_isr_disks,
+    committed_records_are_not_truncated,
     recovery_keeps_what_was_written,
     recovery_points_are_on_the_device,
     retention_keeps_what_is_not_replicated,
@@ -37,6 +38,7 @@ from klamm.sim.cluster_tier.trace import (
     Polled,
     PowerLost,
     Send,
+    Truncated,
 )
 from klamm.sim.cluster_tier.watch import DiskWatch
 from klamm.sim.disk import SimulatedDisk
@@ -83,6 +85,16 @@ def test_a_high_watermark_that_falls_within_a_leader_epoch_is_a_violation_withou
     history.topics["orders"] = FACTS
     assert high_watermark_is_monotone(history, polled(8)) is not None
     history.on_started(BrokerId(1))
+    assert high_watermark_is_monotone(history, polled(8)) is None
+
+
+def test_the_simulation_accepts_a_follower_that_returns_a_lower_high_watermark() -> None:
+    """It falls with that of a leader that restarts, as in Kafka."""
+    history = TierHistory(History(), {})
+    history.topics["orders"] = FACTS
+    history.on_polled(polled(9)._replace(follower=2))
+
+    assert high_watermark_is_monotone(history, polled(8)._replace(follower=2)) is None
     assert high_watermark_is_monotone(history, polled(8)) is None
 
 
@@ -178,6 +190,35 @@ def test_retention_of_a_segment_that_an_in_sync_replica_lacks_is_a_violation() -
     assert "replica 2, in ISR (1, 2), ends at 1" in str(retention_keeps_what_is_not_replicated(cluster.tier, event))
     copy.pwrite([batch("b", base_offset=1, epoch=1)], len(batch("a", epoch=0)))
     assert retention_keeps_what_is_not_replicated(cluster.tier, event) is None
+
+
+@pytest.mark.parametrize("has_retention", [False, True])
+def test_a_follower_may_remove_committed_records_that_an_in_sync_replica_has_removed_by_retention(
+    has_retention: bool,
+) -> None:
+    """Replica 2, which led before, begins at offset 2; leader 1 and replica 3 have the records before it."""
+    cluster = Resting()
+    cluster.tier.topics["orders"] = FACTS._replace(has_retention=has_retention)
+    cluster.tier.committed[ORDERS] = {0: b"a"}
+    for broker, base in ((2, 2), (3, 0)):
+        disk = cluster.tier.disks[broker].disk
+        disk.make_directories("/data1/orders-0")
+        disk.open(f"/data1/orders-0/{base:020}.log", create=True).pwrite([batch("a", base_offset=base, epoch=0)], 0)
+
+    wrong = committed_records_are_not_truncated(cluster.tier, Truncated(3, ORDERS, 0, 1))
+
+    assert (wrong is None) is has_retention
+
+
+def test_truncation_in_a_topic_that_no_operation_created_is_not_judged() -> None:
+    cluster = Resting()
+    cluster.tier.topics.clear()
+    cluster.tier.committed[ORDERS] = {0: b"a"}
+    disk = cluster.tier.disks[3].disk
+    disk.make_directories("/data1/orders-0")
+    disk.open(f"/data1/orders-0/{0:020}.log", create=True).pwrite([batch("a", base_offset=0)], 0)
+
+    assert committed_records_are_not_truncated(cluster.tier, Truncated(3, ORDERS, 0, 1)) is None
 
 
 def test_a_damaged_log_after_a_start_is_a_violation_unless_its_directory_failed_while_it_was_loaded() -> None:

@@ -11,11 +11,11 @@ def test_names_of_the_simulations_coverage_goals_are_unique() -> None:
 
 def test_the_simulations_coverage_goals_include_every_await_of_a_controller_failover() -> None:
     assert FAILOVER_STEPS[0] == "set_up_features"
-    assert {"_read_context", "trigger_online", "resume_reassignments"} <= set(FAILOVER_STEPS)
+    assert {"_read_context", "bring_online", "resume_reassignments"} <= set(FAILOVER_STEPS)
 
 
 def test_the_simulations_coverage_goals_include_every_controller_event_state() -> None:
-    states = [goal for goal in GOALS if goal.endswith("while others wait")]
+    states = [goal for goal in GOALS if goal.endswith("while other events wait")]
 
     assert len(states) == len(ControllerState) - 2
 

@@ -93,7 +93,7 @@ def test_a_cut_simulated_link_delays_one_direction_and_loses_no_bytes() -> None:
         pair.server.transport.write(b"other way")
         await asyncio.sleep(100)
         assert (pair.server.got, pair.client.got) == (b"", b"other way")
-        pair.network.mend("a", "b")
+        pair.network.end_cut("a", "b")
         pair.client.transport.write(b"3")
         await asyncio.sleep(1)
         assert pair.server.got == b"123"

@@ -14,20 +14,22 @@ ONE, TWO = BrokerId(1), BrokerId(2)
 TERM = Term(ONE, 1, 1, ControllerSettings(ONE))
 ENDED = EventEnded(ONE, 1, TERM, UncleanLeaderElectionEnable())
 EXCUSES = {
-    "none": (ENDED, [], True),
-    "ZooKeeper failed in the event, which is retried": (ENDED._replace(has_failed=True), [], False),
-    "the node stopped": (ENDED._replace(is_cut_short=True), [], False),
-    "broker 2 went": (ENDED, [-1], False),
-    "broker 2 came again, and is told of all": (ENDED, [-1, 9], False),
+    "none": (ENDED, [], True, True),
+    "ZooKeeper failed in the event, which is retried": (ENDED._replace(has_failed=True), [], True, False),
+    "the node stopped": (ENDED._replace(is_cut_short=True), [], True, False),
+    "the controller's session ended in an earlier event": (ENDED, [], False, False),
+    "broker 2 went": (ENDED, [-1], True, False),
+    "broker 2 came again, and is told of all": (ENDED, [-1, 9], True, False),
 }
 
 
-@pytest.mark.parametrize(("ended", "registered_since", "is_found"), EXCUSES.values(), ids=EXCUSES)
+@pytest.mark.parametrize(("ended", "registered_since", "has_session", "is_found"), EXCUSES.values(), ids=EXCUSES)
 def test_a_new_leader_that_gets_no_leader_and_isr_is_a_violation_unless_the_event_was_interrupted(
-    ended: EventEnded, registered_since: list[int], is_found: bool
+    ended: EventEnded, registered_since: list[int], has_session: bool, is_found: bool
 ) -> None:
     history = history_of(
-        controllers={"epoch": 1, "elected_at": {1: 5}}, requests={"unannounced": {TWO: {TopicPartition("a", 0): 3}}}
+        controllers={"epoch": 1, "elected_at": {1: 5}, "has_controller_znode": has_session},
+        requests={"unannounced": {TWO: {TopicPartition("a", 0): 3}}},
     )
     history.topics.znodes["a"] = TopicZnode(None, {0: ReplicaAssignment((TWO, ONE))}, 1)
     for zxid, epoch in enumerate([4, *registered_since], start=4):

@@ -24,7 +24,7 @@ ABLE = encode_registration(BROKER, 0, features={"f": FeatureRange(1, 3)})
 TOLD = {
     "it was good": ([(1, GOOD)], {}, False),
     "it is scrap": ([(1, GOOD), (3, b"{")], {}, True),
-    "it was scrap, and was mended before": ([(1, b"{"), (2, GOOD)], {}, False),
+    "it was scrap, and was repaired before": ([(1, b"{"), (2, GOOD)], {}, False),
     "it lacks a feature": ([(1, GOOD)], {"f": 2}, True),
     "it has the feature": ([(1, ABLE)], {"f": 2}, False),
     "its feature is too old": ([(1, ABLE)], {"f": 4}, True),

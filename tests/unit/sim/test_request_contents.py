@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.unit.sim.histories import history_of
 
-from klamm.controller.context import Partition
 from klamm.controller.control_requests import LeaderAndIsrItem, UpdateMetadataItem
 from klamm.controller.encoded_bodies import SharedState
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr

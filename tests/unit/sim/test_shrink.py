@@ -115,7 +115,7 @@ def test_a_test_printed_by_the_shrinker_contains_the_same_script() -> None:
 
 def test_a_regression_entry_printed_by_the_shrinker_decodes_to_the_same_script() -> None:
     script = Script(
-        WIDE, [kill(6.5, 1, 0.0), ScheduledAction(7.0, "cut", {"topic": "t1", "loss": None})], heal_at_s=9.0
+        WIDE, [kill(6.5, 1, 0.0), ScheduledAction(7.0, "cut link", {"topic": "t1", "loss": None})], heal_at_s=9.0
     )
 
     [entry] = tomllib.loads(as_regression(outcome(script, 'rule: said "no"'), 7, "cluster"))["regression"]

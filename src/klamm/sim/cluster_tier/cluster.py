@@ -17,19 +17,19 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.randomness import Rng
 from klamm.sim.actions import call_after, restart
 from klamm.sim.cluster_tier.clients.committer import Committer
-from klamm.sim.cluster_tier.clients.consumer import Consumer
-from klamm.sim.cluster_tier.clients.copier import Copier
-from klamm.sim.cluster_tier.clients.final_read import read_to_the_end
+from klamm.sim.cluster_tier.clients.final_read import read_compacted, read_to_the_end
 from klamm.sim.cluster_tier.clients.locator import open_client
-from klamm.sim.cluster_tier.clients.member import Member
-from klamm.sim.cluster_tier.clients.producer import Producer, ProducerStyle
 from klamm.sim.cluster_tier.faults import CAPACITY_BYTES, FAULTS
-from klamm.sim.cluster_tier.history import TierHistory
+from klamm.sim.cluster_tier.history import COMPACTED, TierHistory
 from klamm.sim.cluster_tier.invariants.rest import FinalRead
 from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER, by_event
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.node import PORT, NodeSettings, SimulatedNode, log_directories, node_config
-from klamm.sim.cluster_tier.operations import FIRST_TOPIC, OPERATION_TIMEOUT_S, OPERATIONS
+from klamm.sim.cluster_tier.operations import (
+    FIRST_TOPIC,
+    OPERATION_TIMEOUT_S,
+    OPERATIONS,
+)
 from klamm.sim.cluster_tier.options import WARM_UP_S, Options
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
@@ -47,6 +47,7 @@ from klamm.sim.cluster_tier.trace import (
     Send,
 )
 from klamm.sim.cluster_tier.watch import DiskWatch, describe
+from klamm.sim.cluster_tier.workload import GROUP, ClientWorkload
 from klamm.sim.disk import SimulatedDisk
 from klamm.sim.faults.table import heal_surroundings
 from klamm.sim.history.trace import Event, StateWritten
@@ -57,7 +58,7 @@ from klamm.sim.scheduled_run import FIRST_NODE_HEAD_START_S, ScheduledRun, Viola
 from klamm.sim.scripts.script import Script
 
 REST_S: Final = 30.1
-"""Healed and left alone for so long: sessions end, connections are made anew, requests are repeated, replicas return.
+"""Healed and left alone for so long: sessions end, connections are made again, requests are repeated, replicas return.
 
 A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
 _QUIET_S: Final = 5.0
@@ -65,9 +66,6 @@ _QUIET_S: Final = 5.0
 _SMALL_FILES_S: Final = 1.0
 """After this time leader epochs, which nodes write in the background, are on the disks."""
 _RESTART_S: Final = 1.0
-_GROUP: Final = "readers"
-_SILENT_AFTER_S: Final = 10.0
-"""After all is healed: coordinators are found again, and a session and a rebalance end before the last look."""
 _OF_ZOOKEEPER: Final = by_event(OF_ZOOKEEPER)
 _ASKED: Final = by_event(ALWAYS)
 
@@ -87,16 +85,15 @@ class ClusterTier(ScheduledRun):
         self.tier = TierHistory(self.history, self._disk_logs)
         self.operator: AsyncClient
         self.final_reads: dict[TopicPartition, FinalRead] = {}
+        self.compacted_reads: dict[TopicPartition, FinalRead] = {}
         self.unread_groups: dict[str, str] = {}
-        self.subscriptions = {_GROUP: FIRST_TOPIC} if self.options.members else {}
+        self.subscriptions = {GROUP: FIRST_TOPIC} if self.options.members else {}
         self.copied_offsets: dict[tuple[str, TopicPartition], int] = {}
         self.mistakes: list[str] = []
         self.sent = 0
         self.effects = 0
         """Batches acknowledged amid the faults: how much came of the schedule."""
-        self._has_silent_member = False
-        self._sends = True
-        """Whether producers go on sending."""
+        self.clients = ClientWorkload(self, self._heal_at_s, self._tell)
 
     @property
     def nodes(self) -> dict[int, SimulatedNode]:
@@ -132,16 +129,7 @@ class ClusterTier(ScheduledRun):
             if number == 1:
                 await asyncio.sleep(FIRST_NODE_HEAD_START_S)
         self.operator = open_client(self.admin, "operator", self.options.nodes, PORT)
-        for number in range(1, self.options.producers + 1):
-            self._start_producer(number)
-        for number in range(1, self.options.consumers + 1):
-            self._start_consumer(number)
-        for number in range(1, self.options.committers + 1):
-            self._start_committer(number)
-        for number in range(1, self.options.members + 1):
-            self._start_member(number)
-        for number in range(1, self.options.copiers + 1):
-            self._start_copier(number)
+        self.clients.start()
 
     def start(self, number: int) -> None:
         """Start a process of a node with the files that its disk kept."""
@@ -207,7 +195,7 @@ class ClusterTier(ScheduledRun):
         o = self.options
         return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.directories, o.lag_ms, o.fetch_wait_ms, o.fetchers,
-            o.segment_bytes, o.checkpoint_ms,
+            o.segment_bytes, o.checkpoint_ms, o.has_standby,
         )  # fmt: skip
 
     def _session_of(self, machine: str) -> int:
@@ -218,112 +206,7 @@ class ClusterTier(ScheduledRun):
                     return connection.session_id
         return 0
 
-    # ---- clients
-
-    def _start_producer(self, number: int) -> None:
-        """Start a producer with random settings on a host of its own."""
-        name = f"producer-{number}"
-        host, world = self.universe.start(name)
-        rng = Rng(f"{self.seed}/{name}")
-        style = ProducerStyle(
-            acks=rng.choice((-1, -1, -1, 1, 0)) if number > 1 else -1,
-            is_idempotent=rng.random() < 0.7,
-            pause_s=rng.choice((0.1, 0.3, 1.0)),
-        )
-        style = style._replace(is_idempotent=style.is_idempotent and style.acks == -1)
-        self.log(f"{name} sends with {style}")
-
-        async def run() -> None:
-            """Run the producer until the simulation cancels it."""
-            client = open_client(world, name, self.options.nodes, PORT)
-            await Producer(name, world, client, style, rng, self._writable, self._tell).run()
-
-        self.loop.spawn(host, run(), name)
-
-    def _start_consumer(self, number: int) -> None:
-        """Start a consumer on a host of its own."""
-        name = f"consumer-{number}"
-        host, world = self.universe.start(name)
-        rng = Rng(f"{self.seed}/{name}")
-
-        async def run() -> None:
-            """Run the consumer until the simulation cancels it."""
-            client = open_client(world, name, self.options.nodes, PORT)
-            consumer = Consumer(
-                name, client, rng, self._readable, self._tell, reads_committed=self.options.copiers > 0 and number == 1
-            )
-            await consumer.run()
-
-        self.loop.spawn(host, run(), name)
-
-    def _start_committer(self, number: int) -> None:
-        """Start a client that commits offsets of a group of its own, on a host of its own."""
-        name = f"group-{number}"
-        host, world = self.universe.start(name)
-        rng = Rng(f"{self.seed}/{name}")
-
-        def partition() -> TopicPartition | None:
-            """Return a partition to commit an offset for; None once all faults have ended."""
-            return None if self.is_healed else next(iter(self._readable()), None)
-
-        async def run() -> None:
-            """Run the client that commits offsets until all faults have ended."""
-            client = open_client(world, name, self.options.nodes, PORT)
-            await Committer(name, client, rng, partition, self._tell).run()
-
-        self.loop.spawn(host, run(), name)
-
-    def _start_member(self, number: int) -> None:
-        """Start a member of the group that reads the first topic, on a host of its own."""
-        name = f"member-{number}"
-        host, world = self.universe.start(name)
-        rng = Rng(f"{self.seed}/{name}")
-
-        async def run() -> None:
-            """Run the member, which joins and leaves its group at random, and stays once all faults have ended."""
-            client = open_client(world, name, self.options.nodes, PORT)
-            member = Member(_GROUP, client, rng, [FIRST_TOPIC], self._tell, may_retire=number > 1)
-            member.may_go = lambda: not self.is_healed
-            member.may_commit = lambda: self._sends
-            member.falls_silent = self._falls_silent
-            await member.run()
-
-        self.loop.spawn(host, run(), name)
-
-    def _falls_silent(self, assigned: Assigned) -> bool:
-        """Whether this member falls silent at rest: one that has partitions, where another one can take them over.
-
-        Nothing but its session timeout tells the coordinator.
-        """
-        if self._has_silent_member or self.loop.now < self._heal_at_s + _SILENT_AFTER_S or not assigned.partitions:
-            return False
-        members = {a.member for a in self.tier.generations[assigned.group][assigned.generation]}
-        self._has_silent_member = any(
-            (assigned.group, m) not in self.tier.gone_members for m in members - {assigned.member}
-        )
-        return self._has_silent_member
-
-    def _start_copier(self, number: int) -> None:
-        """Start a client that copies records of the first topic, which is never deleted, to others."""
-        name = f"copier-{number}"
-        host, world = self.universe.start(name)
-        rng = Rng(f"{self.seed}/{name}")
-
-        def source() -> TopicPartition | None:
-            """Return the partition to copy from: the first of a topic that exists; None if there is none."""
-            return next(iter(self._readable()), None)
-
-        def destinations() -> Sequence[TopicPartition]:
-            """Return the partitions to copy to: those of other topics than the source's, while producers may send."""
-            first = source()
-            return [p for p in self._writable() if first is not None and p.topic != first.topic]
-
-        async def run() -> None:
-            """Run a copier with its own client until it is cancelled."""
-            client = open_client(world, name, self.options.nodes, PORT)
-            await Copier(name, world, client, rng, source, destinations, self._tell).run()
-
-        self.loop.spawn(host, run(), name)
+    # ---- clients, at the end
 
     async def _read_copied_offsets(self) -> None:
         """Read the offset that each copier has committed, from the operator's machine."""
@@ -338,23 +221,13 @@ class ClusterTier(ScheduledRun):
 
     async def _read_groups(self) -> None:
         """Read the committed offsets of all groups, from the operator's machine."""
-        readable = self._readable()
+        readable = self.clients.readable()
         for group, partition in list(self.tier.commits):
             if partition in readable:
                 async with open_client(self.admin, f"final {group}", self.options.nodes, PORT) as client:
                     reader = Committer(group, client, Rng(group), lambda: None, self._tell)
                     if why := await reader.read(partition):
                         self.unread_groups[group] = why
-
-    def _writable(self) -> Sequence[TopicPartition]:
-        """The partitions to which producers may send; empty after they were stopped."""
-        return self._readable() if self._sends else ()
-
-    def _readable(self) -> Sequence[TopicPartition]:
-        """The partitions of topics that were not deleted, in order."""
-        topics = self.tier.topics
-        versions = self.history.states.versions
-        return sorted(p for p in versions if p.topic in topics and not topics[p.topic].is_gone)
 
     # ---- disks
 
@@ -472,10 +345,17 @@ class ClusterTier(ScheduledRun):
         self.log("everything is healed")
         self._heal()
         await self._sleep_until(self.loop.now + REST_S)
-        self._sends = False
+        self.clients.sends = False
         await self._sleep_until(self.loop.now + _QUIET_S)
         self._raise_violation()
-        self.final_reads = await read_to_the_end(self.admin, self.options.nodes, PORT, self._readable(), self._tell)
+        self.final_reads = await read_to_the_end(
+            self.admin, self.options.nodes, PORT, self.clients.readable(), self._tell
+        )
+        if COMPACTED in self.history.states.versions:
+            self.compacted_reads[COMPACTED] = await read_compacted(self.admin, self.options.nodes, PORT, COMPACTED)
+            self.tier.removed_by_compaction = self.tier.count_removed(
+                COMPACTED, self.compacted_reads[COMPACTED].records
+            )
         await self._read_groups()
         await self._read_copied_offsets()
         await self._sleep_until(self.loop.now + _SMALL_FILES_S)

@@ -116,7 +116,7 @@ def disk_full(cluster: ClusterWithDisks, draw: Draw) -> None:
     call_after(cluster, for_s, setattr, disk, "capacity_bytes", CAPACITY_BYTES)
 
 
-def directory_dies(cluster: ClusterWithDisks, draw: Draw) -> None:
+def log_directory_fails(cluster: ClusterWithDisks, draw: Draw) -> None:
     """The device of one log directory fails; later an empty one replaces it, and the node is restarted."""
     number, _ = draw_node(cluster, draw)
     disk = cluster.disks[f"node-{number}"]
@@ -158,13 +158,14 @@ DISK_FAULTS: Final[Sequence[FaultRow]] = (
     FaultRow(17, "slow disk", slow_disk, sign="is slow: "),
     FaultRow(18, "disk error", disk_error, sign="fails with EIO"),
     FaultRow(18, "disk full", disk_full, sign="is full"),
-    FaultRow(18, "directory dies", directory_dies, sign="is dead"),
+    FaultRow(18, "log directory fails", log_directory_fails, sign="is dead"),
     FaultRow(20, "flip bit", flip_bit, sign="a bit flips"),
 )
 NOT_SHARED: Final = frozenset({
-    "power loss", "expire while asked", "lose first states", "lose ISR changes", "forbid reading", "at step",
-    "outlived registration", "unlearned session", "restart ensemble", "cut server off", "backlog", "replay orders",
-    "overtake asker", "echo orders",
+    "power loss", "expire busy controller", "lose first state responses", "lose ISR change responses",
+    "forbid reading", "at step", "registration outlives session", "lose connect response", "restart ensemble",
+    "cut server off", "slow control requests", "redeliver control requests", "expire follower during ISR change",
+    "duplicate LeaderAndIsr",
 })  # fmt: skip
 """Faults that need the stub broker, or an operator's hand afterwards."""
 FAULTS: Final[dict[str, Fault]] = {

@@ -40,6 +40,8 @@ class TopicFacts(NamedTuple):
 
 
 OFFSETS_TOPIC: Final = TopicPartition("__consumer_offsets", 0)
+COMPACTED: Final = TopicPartition("compacted", 0)
+"""The partition of the topic with `cleanup.policy=compact`, which only keyed producers write."""
 TRANSACTIONS_TOPIC: Final = TopicPartition("__transaction_state", 0)
 """The nodes are configured with one partition of each."""
 
@@ -95,6 +97,10 @@ class TierHistory:
     """Group and member id of those that read nothing any more."""
     lost: int = 0
     """Records that a power loss took, as no promise forbids."""
+    removed_by_compaction: int = 0
+    """Acknowledged records of the compacted topic that the log cleaner removed."""
+    read_from_followers: int = 0
+    """Records that followers served to consumers."""
 
     # ---- what is promised
 
@@ -153,7 +159,10 @@ class TierHistory:
         committed = self.committed.setdefault(event.partition, {})
         committed.update(event.records)
         self.positions[event.consumer, event.partition] = event.records[-1][0] + 1 if event.records else event.position
-        self.high_watermarks[self.key_of_high_watermark(event)] = event.high_watermark
+        if event.follower is not None:
+            self.read_from_followers += len(event.records)
+        else:
+            self.high_watermarks[self.key_of_high_watermark(event)] = event.high_watermark
 
     def key_of_high_watermark(self, event: Polled) -> tuple[str, TopicPartition, int, int, int]:
         """Consumer, partition, leader, leader epoch, and the run of the leader's process."""
@@ -199,6 +208,14 @@ class TierHistory:
     def on_destroyed(self, p: TopicPartition, offset: int) -> None:
         """Record that an in-sync replica lost its records from this offset on, synced or not."""
         self.destroyed[p] = min(self.destroyed.get(p, offset), offset)
+
+    def count_removed(self, p: TopicPartition, records: Iterable[tuple[int, bytes]]) -> int:
+        """How many acknowledged values of the partition are not among these records."""
+        return len(self.acknowledged.get(p, {}).keys() - {value for _, value in records})
+
+    def is_compacted(self, p: TopicPartition) -> bool:
+        """Whether the log cleaner may remove records of the partition: offsets have gaps, and replicas differ."""
+        return p == COMPACTED
 
     def is_untouched(self, p: TopicPartition) -> bool:
         """Whether no device has lost or changed data of the partition."""

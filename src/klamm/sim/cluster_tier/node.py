@@ -27,6 +27,7 @@ class NodeSettings(NamedTuple):
     fetchers: int
     segment_bytes: int
     checkpoint_ms: int
+    has_standby: bool
 
 
 @lru_cache(maxsize=256)
@@ -59,7 +60,7 @@ leader.imbalance.check.interval.seconds=5
 controlled.shutdown.retry.backoff.ms=500
 klamm.delete.topic.dead.broker.wait.ms=3000
 klamm.log.scrub.interval.ms=5000
-klamm.controller.standby=false
+klamm.controller.standby={str(settings.has_standby).lower()}
 """
     return parse_node_config(text.encode(), f"broker {number}")
 

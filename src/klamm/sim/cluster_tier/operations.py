@@ -10,7 +10,7 @@ from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.sim.actions import Draw, ScheduledCluster
-from klamm.sim.cluster_tier.history import TierHistory, TopicFacts
+from klamm.sim.cluster_tier.history import COMPACTED, TierHistory, TopicFacts
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -86,6 +86,19 @@ async def create_topic(cluster: OperatedCluster, draw: Draw) -> None:
         -1,
         [CreatableReplicaAssignment(n, tuple(r)) for n, r in enumerate(replicas)],
         [CreatableTopicConfig(key, value) for key, value in configs.items()],
+    )
+    await _ask(cluster, ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic], _ASK_MS))
+
+
+async def create_compacted_topic(cluster: OperatedCluster) -> None:
+    """Create the compacted topic. Raises KlammError where the request is not answered in time."""
+    configs = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.01"}
+    topic = CreatableTopic(
+        COMPACTED.topic,
+        -1,
+        -1,
+        [CreatableReplicaAssignment(COMPACTED.partition, tuple(sorted(cluster.nodes)[:3]))],
+        [CreatableTopicConfig(key, value) for key, value in {"min.insync.replicas": "2", **configs}.items()],
     )
     await _ask(cluster, ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic], _ASK_MS))
 
@@ -210,5 +223,5 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "elect preferred": elect_preferred,
     "elect unclean": elect_unclean,
     "change segment size": change_segment_size,
-    "stop in order": stop_in_order,
+    "controlled restart": stop_in_order,
 }

@@ -19,6 +19,8 @@ class Options:
     session_timeout_ms: int = 3_000
     protocol: str = "3.9-IV0"
     """inter.broker.protocol.version: below 2.7 leaders write the ISR themselves."""
+    has_standby: bool = False
+    """klamm.controller.standby: a broker that is not controller keeps a copy of ZooKeeper's state for its election."""
     directories: int = 1
     """Log directories of each node."""
     topics: int = 2
@@ -35,12 +37,17 @@ class Options:
     """How often high watermarks and recovery points go to the disk."""
     producers: int = 2
     consumers: int = 1
+    """Clients that read every partition from its leader."""
+    follower_readers: int = 0
+    """Clients that read every partition from all of its replicas."""
     committers: int = 1
     """Clients that commit offsets of a group each."""
     members: int = 0
     """Members of one consumer group, which come and go."""
     copiers: int = 0
     """Clients that copy records in transactions."""
+    keyed_producers: int = 0
+    """Producers that write to a compacted topic."""
     device_s: float = 0.0
     """How long a call to the device takes."""
     pause_s: float = 1.0
@@ -62,6 +69,7 @@ class Options:
             servers=rng.choice((1, 1, 3)),
             session_timeout_ms=rng.choice((1_500, 3_000, 6_000)),
             protocol=rng.choice(("3.9-IV0", "3.9-IV0", "3.9-IV0", "3.9-IV0", "2.8-IV1", "2.6-IV0")),
+            has_standby=Rng(f"{seed}/standby").random() < 0.5,
             directories=rng.choice((1, 2, 2, 3)),
             topics=rng.choice((2, 3, 4)),
             partitions=rng.choice((1, 2, 3)),
@@ -72,9 +80,11 @@ class Options:
             checkpoint_ms=rng.choice((500, 2_000, 5_000)),
             producers=rng.choice((1, 2, 3)),
             consumers=rng.choice((1, 2)),
+            follower_readers=Rng(f"{seed}/follower readers").choice((0, 1)),
             committers=Rng(f"{seed}/committers").choice((0, 1, 2)),
             members=Rng(f"{seed}/members").choice((0, 0, 2, 3)),
             copiers=Rng(f"{seed}/copiers").choice((0, 0, 1, 2)),
+            keyed_producers=Rng(f"{seed}/keyed producers").choice((0, 0, 0, 1)),
             device_s=rng.choice((0.0, 0.001, 0.02)),
             pause_s=rng.choice((0.5, 1.0, 2.0, 4.0)),
             work=rng.choice((0.2, 0.3, 0.5)),
@@ -84,7 +94,7 @@ class Options:
 
     @classmethod
     def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
-        """A small cluster in asyncio's callback order, without random faults: for scripts written by hand."""
+        """A small cluster in asyncio's callback order, without random faults: for hand-written scripts."""
         return cls(seed, nodes=nodes)
 
 

@@ -28,7 +28,7 @@ def run_script(script: Script, with_story: bool = False) -> Outcome:
             loop.run(cluster.run(), limit_s=1_000, max_steps=_MAX_STEPS)
         except Exception as error:  # whatever went wrong is what we look for
             violation = str(error) if isinstance(error, Violation) else repr(error)
-    said = [f"{at:9.3f}  {what}" for at, what in cluster.story if isinstance(what, str)] if with_story else []
+    action_log = [f"{at:9.3f}  {what}" for at, what in cluster.story if isinstance(what, str)] if with_story else []
     return Outcome(
         script._replace(actions=cluster.performed),
         violation,
@@ -38,8 +38,12 @@ def run_script(script: Script, with_story: bool = False) -> Outcome:
         cluster.history.controllers.epoch,
         cluster.effects,
         loop.now,
-        {"records lost by power, as no promise forbids": cluster.tier.lost},
-        said,
-        said,
+        {
+            "records lost by power, as no promise forbids": cluster.tier.lost,
+            "records removed by compaction": cluster.tier.removed_by_compaction,
+            "records read from followers": cluster.tier.read_from_followers,
+        },
+        action_log,
+        action_log,
         b"",
     )

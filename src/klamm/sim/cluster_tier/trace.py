@@ -83,7 +83,7 @@ class SequenceRefused(NamedTuple):
 
 
 class Polled(NamedTuple):
-    """A consumer got an answer from the leader of a partition."""
+    """A consumer got an answer from the leader of a partition, or from a follower."""
 
     consumer: str
     partition: TopicPartition
@@ -99,6 +99,8 @@ class Polled(NamedTuple):
     """The offsets of records that are not data but end a transaction."""
     aborted: frozenset[int] | None = None
     """The offsets of records of aborted transactions; None for a consumer that reads uncommitted."""
+    follower: int | None = None
+    """The follower that answered; None where the leader did."""
 
 
 class CorruptPoll(NamedTuple):

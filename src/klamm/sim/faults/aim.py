@@ -36,11 +36,11 @@ def leaders_awaiting_alter_partition(cluster: ScheduledCluster) -> Iterable[int]
 
 
 ROLES: Final[dict[str, Role]] = {
-    "anyone": all_nodes,
+    "any node": all_nodes,
     "controller": controllers,
-    "last in sync": sole_isr_members,
+    "sole ISR member": sole_isr_members,
     "leader": leaders,
-    "asker": leaders_awaiting_alter_partition,
+    "leader awaiting AlterPartition": leaders_awaiting_alter_partition,
 }
 _WEIGHTS: Final = (4, 5, 1, 1, 1)
 

@@ -90,10 +90,10 @@ def redeliver_control_requests(cluster: ClusterUnderTest, draw: Draw) -> None:
     node = cluster.nodes[number]
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 1.0, 5.0)) * rng.random())
     which = draw("which", lambda rng: sorted(rng.sample(range(8), 3)))
-    orders = [node.broker.requests.received[n] for n in which if n < len(node.broker.requests.received)]
-    if orders:
-        cluster.log(f"{len(orders)} control requests reach node {number} once more, after {after_s} s")
-        call_after(cluster, after_s, _redeliver, cluster, number, orders)
+    earlier_requests = [node.broker.requests.received[n] for n in which if n < len(node.broker.requests.received)]
+    if earlier_requests:
+        cluster.log(f"{len(earlier_requests)} control requests reach node {number} once more, after {after_s} s")
+        call_after(cluster, after_s, _redeliver, cluster, number, earlier_requests)
 
 
 def duplicate_control_requests(cluster: ClusterUnderTest, draw: Draw) -> None:
@@ -150,9 +150,9 @@ def expire_follower_during_isr_change(cluster: ClusterUnderTest, draw: Draw) -> 
     cluster.injection_points.set(injection)
 
 
-def _redeliver(cluster: ClusterUnderTest, number: int, orders: list[ReceivedRequest]) -> None:
+def _redeliver(cluster: ClusterUnderTest, number: int, earlier_requests: list[ReceivedRequest]) -> None:
     """Deliver these control requests to the node again, unless it is dead or the cluster is healed."""
     node = cluster.nodes[number]
     if node.host.is_alive and not cluster.is_healed:
-        for order in orders:
-            cluster.loop.call_on(node.host, cluster.loop.time(), node.broker.replay, order)
+        for earlier_request in earlier_requests:
+            cluster.loop.call_on(node.host, cluster.loop.time(), node.broker.replay, earlier_request)

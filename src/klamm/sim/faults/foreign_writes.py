@@ -43,8 +43,8 @@ def _change_of(cluster: ScheduledCluster, path: str) -> Op | None:
         content = znodes.encode_topic(None, {0: ReplicaAssignment((BrokerId(1),))})
         return None if _NEW_TOPIC in names else Create(znodes.topic_path(_NEW_TOPIC), content)
     if path == znodes.DELETE_TOPICS:
-        asked = [name for name in names if name not in node.children]
-        return Create(znodes.delete_topic_path(asked[0]), None) if asked else None
+        missing_names = [name for name in names if name not in node.children]
+        return Create(znodes.delete_topic_path(missing_names[0]), None) if missing_names else None
     if path == znodes.CONFIG_CHANGES:
         return Create(f"{path}/config_change_", b'{"version":2,"entity_path":"topics/t1"}', sequential=True)
     return Set(path, node.data, -1)

@@ -16,8 +16,8 @@ class StepKind(StrEnum):
 
     WRITE = "write"
     READ = "read"  # of a znode or of several, with its watch; not a ping
-    CONTROL_REQUEST = "order"  # of the controller
-    BROKER_REQUEST = "ask"  # a broker asks the controller
+    CONTROL_REQUEST = "control request"
+    BROKER_REQUEST = "broker request"  # from a broker to the controller
 
 
 class Step(NamedTuple):
@@ -25,9 +25,9 @@ class Step(NamedTuple):
 
     kind: StepKind
     actor: int
-    """The node that writes or reads, orders as controller, or asks; 0 where it is no node's."""
+    """The node that writes, reads or sends the request; 0 if it is not a node."""
     target: int
-    """The broker that gets the order, the controller that is asked; 0 for a write or a read."""
+    """The node that gets the request; 0 for a write or a read."""
     what: str
     """The paths written or read, or the name of the request."""
 

@@ -96,13 +96,13 @@ def cut_links_one_by_one(cluster: ScheduledCluster, draw: Draw) -> None:
     name = f"node-{number}"
     others = [o for o in (*node_names(cluster), *server_names(cluster)) if o != name]
     cuts = draw("cuts", lambda rng: rng.sample(others, len(others)))
-    mends = draw("mends", lambda rng: rng.sample(others, len(others)))
-    cluster.log(f"links of {name} are cut in the order {cuts}, restored in the order {mends}")
+    restored = draw("restored", lambda rng: rng.sample(others, len(others)))
+    cluster.log(f"links of {name} are cut in the order {cuts}, restored in the order {restored}")
     for turn, other in enumerate(cuts):
         call_after(cluster, turn * _PAUSE_S, _cut_unless_healed, cluster, [(name, other), (other, name)])
-    for turn, other in enumerate(mends, len(cuts)):
+    for turn, other in enumerate(restored, len(cuts)):
         for way in ((name, other), (other, name)):
-            call_after(cluster, turn * _PAUSE_S, _mend_unless_healed, cluster, *way)
+            call_after(cluster, turn * _PAUSE_S, _end_cut_unless_healed, cluster, *way)
 
 
 def poor_link(cluster: ScheduledCluster, draw: Draw) -> None:
@@ -127,7 +127,7 @@ def cut_for(cluster: ScheduledCluster, ways: LinkDirections, for_s: float) -> No
     for source, target in ways:
         cluster.log(f"{source} > {target} is cut for {for_s} s")
         cluster.network.cut(source, target)
-        call_after(cluster, for_s, _mend_unless_healed, cluster, source, target)
+        call_after(cluster, for_s, _end_cut_unless_healed, cluster, source, target)
 
 
 def _cut_unless_healed(cluster: ScheduledCluster, ways: LinkDirections) -> None:
@@ -137,7 +137,7 @@ def _cut_unless_healed(cluster: ScheduledCluster, ways: LinkDirections) -> None:
             cluster.network.cut(source, target)
 
 
-def _mend_unless_healed(cluster: ScheduledCluster, source: str, target: str) -> None:
+def _end_cut_unless_healed(cluster: ScheduledCluster, source: str, target: str) -> None:
     """Restore a link unless the cluster is healed: what is cut from then on stays cut."""
     if not cluster.is_healed:
-        cluster.network.mend(source, target)
+        cluster.network.end_cut(source, target)

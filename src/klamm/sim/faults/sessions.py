@@ -55,7 +55,7 @@ def expire_registering(cluster: ScheduledCluster, draw: Draw) -> None:
 
 def expire_becoming_controller(cluster: ScheduledCluster, draw: Draw) -> None:
     """The ZooKeeper session of the next controller ends before its election is written, or before it has the answer."""
-    _expire_during_write(cluster, draw, lambda step: step.becomes_controller, "taking office")
+    _expire_during_write(cluster, draw, lambda step: step.becomes_controller, "its election")
 
 
 def expire_busy_controller(cluster: ClusterUnderTest, draw: Draw) -> None:

@@ -124,26 +124,26 @@ STEP_FAULTS: Final[dict[str, StepFault]] = {
     "crash before": crash_before,
     "crash after": crash_after,
     "bounce after": bounce_after,
-    "answer lost, applied": response_lost_after_step,
-    "answer lost, not applied": connection_lost_before_step,
+    "response lost, applied": response_lost_after_step,
+    "response lost, not applied": connection_lost_before_step,
     "expiry before": expiry_before,
     "expiry after": expiry_after,
     "long pause": long_pause,
-    "move": delete_controller_znode,
-    "deposed": paused_while_controller_znode_is_deleted,
+    "/controller deleted": delete_controller_znode,
+    "paused while /controller is deleted": paused_while_controller_znode_is_deleted,
     "receiver crash": receiver_crash,
     "receiver bounce": receiver_bounce,
-    "refused": last_operation_refused,
-    "wholly refused": first_operation_refused,
+    "last operation refused": last_operation_refused,
+    "first operation refused": first_operation_refused,
     "foreign write": foreign_write_before_read,
-    "notice lost": notice_lost_after_read,
+    "watch event lost": notice_lost_after_read,
 }
 
-ONLY_FOR_WRITES: Final = frozenset({"refused", "wholly refused"})
+ONLY_FOR_WRITES: Final = frozenset({"last operation refused", "first operation refused"})
 _ONLY_FOR_REQUESTS: Final = frozenset({"receiver crash", "receiver bounce"})
 
 
-_ONLY_FOR_READS: Final = frozenset({"foreign write", "notice lost"})
+_ONLY_FOR_READS: Final = frozenset({"foreign write", "watch event lost"})
 _WITHOUT_EFFECT: Final = {
     StepKind.WRITE: _ONLY_FOR_REQUESTS | _ONLY_FOR_READS,
     StepKind.READ: _ONLY_FOR_REQUESTS | ONLY_FOR_WRITES,

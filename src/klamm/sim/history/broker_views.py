@@ -227,9 +227,13 @@ class BrokerViews:
                 if of == broker:
                     partitions.pop(p, None)
 
-    def _runs(self, term: Term, asked: ControlledShutdown) -> Collection[tuple[BrokerId, int]]:
+    def _runs(self, term: Term, requested: ControlledShutdown) -> Collection[tuple[BrokerId, int]]:
         """The registrations (broker, epoch) of the broker that this ControlledShutdown may have shut down."""
-        return [(asked.broker, e) for e in self.epochs(term, asked.broker) if asked.broker_epoch in (NOT_REGISTERED, e)]
+        return [
+            (requested.broker, e)
+            for e in self.epochs(term, requested.broker)
+            if requested.broker_epoch in (NOT_REGISTERED, e)
+        ]
 
     def _on_answers(self, term: Term, answered: LeaderAndIsrResponseReceived, is_done: bool) -> None:
         """Record which log directories failed or work, from the error codes of a LeaderAndIsr response.

@@ -1,9 +1,9 @@
-"""Who was controller, which event each controller handled, and what controllers gave away or deleted for good."""
+"""Who was controller, which event each controller handled, and what controllers gave away or deleted permanently."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from klamm.controller.events import AllocateProducerIds, TopicDeletion
+from klamm.controller.events import AllocateProducerIds, AutoPreferredReplicaLeaderElection, TopicDeletion
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.sim.history.trace import (
@@ -15,8 +15,11 @@ from klamm.sim.history.trace import (
     TermBegan,
     TermEnded,
     TopicWritten,
+    TransactionCommitted,
     UncleanDefaultChanged,
 )
+from klamm.sim.zookeeper.tree import DeleteChange
+from klamm.zk import znodes
 
 Run = tuple[BrokerId, int]
 """A broker and its incarnation."""
@@ -26,6 +29,8 @@ Run = tuple[BrokerId, int]
 class ControllerHistory:
     at: Position
     epoch: int = 0
+    has_controller_znode: bool = False
+    """Whether `/controller` is there that the newest election created."""
     winners: dict[int, tuple[BrokerId | None, int]] = field(default_factory=dict)
     """Controller epoch -> (broker, session) that won it."""
     terms: dict[int, Term] = field(default_factory=dict)
@@ -42,12 +47,16 @@ class ControllerHistory:
     """(broker, incarnation) -> the event that its controller is busy with."""
     began_at: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
     """The same -> the zxid when the last event began."""
+    seen_at: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
+    """The same -> the zxid that its ZooKeeper session had seen then; a server that lags may answer reads from there."""
     deletion_scans: dict[int, int] = field(default_factory=dict)
     """Controller epoch -> zxid at which its controller last began to look which topics are to be deleted."""
     unclean_by_default: set[Run] = field(default_factory=set)
     """Runs of brokers that allow unclean elections where a topic says nothing else."""
     maybe_unclean: set[Run] = field(default_factory=set)
     """Runs of brokers in whose event unclean elections were allowed by default, and are not any more."""
+    imbalance_checks: dict[int, int] = field(default_factory=dict)
+    """Controller epoch -> how often its controller began to look for imbalanced leaders."""
     completed_failovers: set[int] = field(default_factory=set)
     """Epochs of terms in which an event ended without failing: the first one is failover."""
 
@@ -77,9 +86,15 @@ class ControllerHistory:
             self.maybe_unclean.add(run)
         self.unclean_by_default.discard(run)
 
+    def on_transaction(self, event: TransactionCommitted) -> None:
+        """Record that `/controller` was deleted."""
+        if any(change.path == znodes.CONTROLLER and isinstance(change, DeleteChange) for change in event.changes):
+            self.has_controller_znode = False
+
     def on_elected(self, event: ControllerElected) -> None:
         """Record the new controller epoch, its winner and when it was elected."""
         self.epoch = event.epoch
+        self.has_controller_znode = True
         self.winners[event.epoch] = event.broker, event.session
         self.sessions.add(event.session)
         self.elected_at[event.epoch] = self.at.zxid
@@ -97,8 +112,11 @@ class ControllerHistory:
         self.handling[event.broker, event.incarnation] = event
         self.refused.discard(event.broker)
         self.began_at[event.broker, event.incarnation] = self.at.zxid
+        self.seen_at[event.broker, event.incarnation] = event.seen_zxid
         if event.term is not None and isinstance(event.event, TopicDeletion):
             self.deletion_scans[event.term.epoch] = self.at.zxid
+        if event.term is not None and isinstance(event.event, AutoPreferredReplicaLeaderElection):
+            self.imbalance_checks[event.term.epoch] = self.imbalance_checks.get(event.term.epoch, 0) + 1
 
     def on_event_ended(self, event: EventEnded) -> None:
         """Record that the event was handled; after the first success of a term, that its failover is complete."""
@@ -119,10 +137,10 @@ class AnswerHistory:
 
     def on_event_ended(self, event: EventEnded) -> None:
         """Record the block of an AllocateProducerIds request that succeeded."""
-        asked = event.event
-        if isinstance(asked, AllocateProducerIds) and asked.reply.result().error is ErrorCode.NONE:
-            answer = asked.reply.result()
-            self.producer_id_blocks[answer.first] = answer.length, asked.broker
+        requested = event.event
+        if isinstance(requested, AllocateProducerIds) and requested.reply.result().error is ErrorCode.NONE:
+            answer = requested.reply.result()
+            self.producer_id_blocks[answer.first] = answer.length, requested.broker
 
     def on_topic_written(self, event: TopicWritten) -> None:
         """Record when a controller deleted the topic; forget that once the topic exists again."""

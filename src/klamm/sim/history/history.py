@@ -47,11 +47,11 @@ class History:
         controllers, requests, replicas = self.controllers, self.requests, self.replicas
         self.answers = AnswerHistory(controllers)
         self.configs = ConfigHistory(self.at)
-        views, asked = self.broker_views, self.isr_requests
+        views, requested = self.broker_views, self.isr_requests
         self._absorb: dict[type[Any], Sequence[Callable[[Any], None]]] = {
             trace.TransactionCommitted: (
                 self._on_transaction, self.topics.on_transaction, self.assignments.on_transaction,
-                self.registrations.on_transaction, self.configs.on_transaction,
+                self.registrations.on_transaction, self.configs.on_transaction, controllers.on_transaction,
             ),
             trace.ControllerElected: (controllers.on_elected, requests.on_elected, self.states.on_elected),
             trace.StateWritten: (self.states.on_state_written, requests.on_state_written, replicas.on_state_written),
@@ -63,9 +63,9 @@ class History:
             trace.RegistrationWritten: (self.registrations.on_written,),
             trace.TermBegan: (controllers.on_term_began, views.on_term_began),
             trace.TermEnded: (controllers.on_term_ended,),
-            trace.EventBegan: (controllers.on_event_began, views.on_event_began, asked.on_event_began),
+            trace.EventBegan: (controllers.on_event_began, views.on_event_began, requested.on_event_began),
             trace.EventEnded: (
-                controllers.on_event_ended, views.on_event_ended, requests.on_event_ended, asked.on_event_ended,
+                controllers.on_event_ended, views.on_event_ended, requests.on_event_ended, requested.on_event_ended,
                 self.answers.on_event_ended,
             ),
             trace.ConfigsApplied: (self.configs.on_applied,),

@@ -35,7 +35,7 @@ class JudgedFrom(NamedTuple):
     """Topics of the request that are there: their names by what it calls them: an id, or once a name."""
     partitions: Mapping[tuple[str, int], StoredPartition]
     is_newest: bool
-    """Nobody was elected since this controller."""
+    """Nobody was elected since this controller, and its `/controller` is still there."""
 
 
 @dataclass(slots=True)
@@ -55,33 +55,35 @@ class IsrRequestHistory:
         if isinstance(event.event, AlterPartitionReceived):
             self.judged_from[run] = self._facts(event.term, event.event)
         elif isinstance(event.event, ControlledShutdown):
-            self.judged_from[run] = self._of(event.term, event.event.broker, {}, {}, self.views.registrations.current)
+            self.judged_from[run] = self._judged_from(
+                event.term, event.event.broker, {}, {}, self.views.registrations.current
+            )
 
     def on_event_ended(self, event: EventEnded) -> None:
         """Forget the facts of the event that has been handled."""
         self.judged_from.pop((event.broker, event.incarnation), None)
 
-    def _facts(self, term: Term, asked: AlterPartitionReceived) -> JudgedFrom:
+    def _facts(self, term: Term, requested: AlterPartitionReceived) -> JudgedFrom:
         """The facts from which the controller must decide an AlterPartition: topics, states, live brokers."""
         names: dict[Any, str] = {}
         partitions: dict[tuple[str, int], StoredPartition] = {}
         brokers: dict[BrokerId, None] = {}
-        for topic in asked.request.topics:
-            by_id = asked.version >= FIRST_WITH_TOPIC_IDS
+        for topic in requested.request.topics:
+            by_id = requested.version >= FIRST_WITH_TOPIC_IDS
             name = self.topics.ids.get(topic.topic_id, "") if by_id else topic.topic_name
             stored = self.topics.znodes.get(name)
             if stored is None or (by_id and stored.id != topic.topic_id):
                 continue
             names[topic.topic_id if by_id else name] = name
             for data in topic.partitions:
-                brokers |= dict.fromkeys(new_isr(data, asked.version))
+                brokers |= dict.fromkeys(new_isr(data, requested.version))
                 assignment = stored.partitions.get(data.partition_index)
                 if assignment is not None:
                     state = self.states.newest(TopicPartition(name, data.partition_index))
                     partitions[name, data.partition_index] = StoredPartition(assignment.replicas, state)
-        return self._of(term, BrokerId(asked.request.broker_id), names, partitions, brokers)
+        return self._judged_from(term, BrokerId(requested.request.broker_id), names, partitions, brokers)
 
-    def _of(
+    def _judged_from(
         self,
         term: Term,
         sender: BrokerId,
@@ -89,14 +91,15 @@ class IsrRequestHistory:
         partitions: Mapping[tuple[str, int], StoredPartition],
         brokers: Mapping[BrokerId, object],
     ) -> JudgedFrom:
-        """Combine the facts with what the controller knows of the sender and of these brokers."""
+        """Return the facts that decide the AlterPartition request, with what the controller may know of the brokers."""
         live = {b: self.views.is_live(term, b) for b in brokers}
         epochs = frozenset(self.views.epochs(term, sender))
-        return JudgedFrom(epochs, live, names, partitions, term.epoch == self.controllers.epoch)
+        is_newest = term.epoch == self.controllers.epoch and self.controllers.has_controller_znode
+        return JudgedFrom(epochs, live, names, partitions, is_newest)
 
 
-def new_isr(asked: Any, version: int) -> tuple[BrokerId, ...]:
+def new_isr(requested: Any, version: int) -> tuple[BrokerId, ...]:
     """The proposed ISR in the request, from the field that its version uses."""
     if version >= FIRST_WITH_BROKER_EPOCHS:
-        return tuple(BrokerId(member.broker_id) for member in asked.new_isr_with_epochs)
-    return tuple(map(BrokerId, asked.new_isr))
+        return tuple(BrokerId(member.broker_id) for member in requested.new_isr_with_epochs)
+    return tuple(map(BrokerId, requested.new_isr))

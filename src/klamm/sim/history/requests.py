@@ -49,7 +49,7 @@ class RequestHistory:
     last_sent: dict[tuple[int, BrokerId, int, str, int], Queued] = field(default_factory=dict)
     """What went out last of such a queue."""
     accepted: dict[tuple[BrokerId, int, int], set[str]] = field(default_factory=dict)
-    """(broker, broker epoch, controller epoch) -> kinds of orders it accepted."""
+    """(broker, broker epoch, controller epoch) -> kinds of control requests it accepted."""
     announced_versions: dict[tuple[int, BrokerId, TopicPartition, UUID | None], int] = field(default_factory=dict)
     """(controller epoch, broker, partition, topic id) -> the newest version that metadata told of."""
     deleted: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
@@ -116,8 +116,8 @@ class RequestHistory:
         elif isinstance(item, StopReplicaItem):
             carries_epochs = event.term.settings.versions.stop_replica >= _STOP_REPLICA_WITH_EPOCHS
             for p, stop in item.stops.items():
-                told = stop.leader_epoch if carries_epochs else NO_EPOCH
-                queued = Queued(True, told, int(stop.delete_partition))
+                sent_epoch = stop.leader_epoch if carries_epochs else NO_EPOCH
+                queued = Queued(True, sent_epoch, int(stop.delete_partition))
                 self.waiting.setdefault((*to, p.topic, p.partition), deque()).append(queued)
                 untold.pop(p.key, None)
 

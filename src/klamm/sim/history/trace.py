@@ -1,6 +1,6 @@
 """What happens in a simulated cluster, one kind of event for each way of seeing it: the input of every invariant.
 
-ZooKeeper tells of each transaction that changed something, a controller's observer of what goes on in it, its
+ZooKeeper tells of each transaction that changed something, a controller's observer of what happens in it, its
 connections of what was sent, and a broker of what it received.
 """
 
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from klamm.controller import events
-from klamm.controller.context import Partition
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -143,7 +143,7 @@ class EventBegan(NamedTuple):
     term: Term | None
     event: events.Event
     waiting: tuple[type[events.Event], ...]
-    """What is queued behind it."""
+    """What is queued after it."""
     seen_zxid: int = 0
     """How far the controller's ZooKeeper session has seen: what it reads from here on is not older."""
 
@@ -166,6 +166,15 @@ class HandlerWaits(NamedTuple):
     broker: BrokerId
     incarnation: int
     event: events.Event
+    undisturbed_s: float
+
+
+class ImbalanceUnchecked(NamedTuple):
+    """An active controller has not looked for imbalanced leaders for so long, counted as in `HandlerWaits`."""
+
+    term: Term
+    is_first: bool
+    """Whether it has not looked yet in its term."""
     undisturbed_s: float
 
 
@@ -328,7 +337,7 @@ class SessionReestablished(NamedTuple):
 
 
 class NodeStopped(NamedTuple):
-    """A node that leaves in order has closed its last ZooKeeper session; its process may go on for a while."""
+    """A node that leaves in order has closed its last ZooKeeper session; its process may continue for a while."""
 
     broker: BrokerId
     incarnation: int
@@ -349,6 +358,7 @@ Event: TypeAlias = (
     | UncleanDefaultChanged
     | UnexpectedError
     | HandlerWaits
+    | ImbalanceUnchecked
     | ConfigChangeEnded
     | ConfigsApplied
     | RequestUnanswered

@@ -17,42 +17,44 @@ _RECOVERED, _RECOVERING = 0, 1
 
 
 def _expected_errors(
-    known: JudgedFrom, topic: str | None, sender: int, asked: Any, version: int
+    known: JudgedFrom, topic: str | None, sender: int, requested: Any, version: int
 ) -> frozenset[ErrorCode | None]:
     """The error codes that Kafka's rules allow for this partition; None stands for an ISR that is to be written.
 
     There are several where the controller may or may not know yet that a broker came or went.
     """
-    expected = _expected_error(known, topic, sender, asked, version)
+    expected = _expected_error(known, topic, sender, requested, version)
     if expected is not None:
         return frozenset((expected,))
     assert topic is not None
-    replicas = known.partitions[topic, asked.partition_index].replicas
-    fit = {known.live[b] if b in replicas else False for b in new_isr(asked, version)}
+    replicas = known.partitions[topic, requested.partition_index].replicas
+    fit = {known.live[b] if b in replicas else False for b in new_isr(requested, version)}
     ineligible = ErrorCode.INELIGIBLE_REPLICA if version >= FIRST_WITH_TOPIC_IDS else ErrorCode.OPERATION_NOT_ATTEMPTED
     if False in fit:
         return frozenset((ineligible,))
     return frozenset((ineligible, None)) if None in fit else frozenset((None,))
 
 
-def _expected_error(known: JudgedFrom, topic: str | None, sender: int, asked: Any, version: int) -> ErrorCode | None:
+def _expected_error(
+    known: JudgedFrom, topic: str | None, sender: int, requested: Any, version: int
+) -> ErrorCode | None:
     """The error code that Kafka's rules give before live brokers are checked; None if there is none."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if version >= FIRST_WITH_TOPIC_IDS else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    partition = known.partitions.get((topic, asked.partition_index))
+    partition = known.partitions.get((topic, requested.partition_index))
     if partition is None or partition.leadership is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     now = partition.leadership
-    isr = new_isr(asked, version)
-    if asked.leader_epoch > now.leader_epoch or asked.partition_epoch > now.partition_epoch:
+    isr = new_isr(requested, version)
+    if requested.leader_epoch > now.leader_epoch or requested.partition_epoch > now.partition_epoch:
         return ErrorCode.NOT_CONTROLLER
-    if asked.leader_epoch < now.leader_epoch:
+    if requested.leader_epoch < now.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if (sender, isr, asked.leader_recovery_state) == (now.leader, now.isr, int(now.recovery)):
+    if (sender, isr, requested.leader_recovery_state) == (now.leader, now.isr, int(now.recovery)):
         return ErrorCode.NONE
-    if asked.partition_epoch < now.partition_epoch:
+    if requested.partition_epoch < now.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
-    recovery = asked.leader_recovery_state
+    recovery = requested.leader_recovery_state
     begins_again = recovery == _RECOVERING and int(now.recovery) == _RECOVERED
     if sender != now.leader or not isr or recovery not in (_RECOVERED, _RECOVERING) or begins_again:
         return ErrorCode.INVALID_REQUEST
@@ -63,15 +65,15 @@ def _expected_error(known: JudgedFrom, topic: str | None, sender: int, asked: An
 
 def _answers(event: EventEnded, known: JudgedFrom) -> Iterator[tuple[str | None, Any, Any]]:
     """Yield (topic, request entry, response entry) for each partition of an AlterPartition that was handled."""
-    asked = event.event
-    assert isinstance(asked, AlterPartitionReceived)
+    requested = event.event
+    assert isinstance(requested, AlterPartitionReceived)
     answered = {
-        (t.topic_id if asked.version >= FIRST_WITH_TOPIC_IDS else t.topic_name, p.partition_index): p
-        for t in asked.reply.result().topics
+        (t.topic_id if requested.version >= FIRST_WITH_TOPIC_IDS else t.topic_name, p.partition_index): p
+        for t in requested.reply.result().topics
         for p in t.partitions
     }
-    for topic in asked.request.topics:
-        key = topic.topic_id if asked.version >= FIRST_WITH_TOPIC_IDS else topic.topic_name
+    for topic in requested.request.topics:
+        key = topic.topic_id if requested.version >= FIRST_WITH_TOPIC_IDS else topic.topic_name
         for data in topic.partitions:
             yield known.topics.get(key), data, answered.get((key, data.partition_index))
 
@@ -86,12 +88,14 @@ def _judged_from(history: History, event: EventEnded) -> JudgedFrom | None:
 def alter_partition_follows_the_table(history: History, event: EventEnded) -> str | None:
     """AlterPartition is answered by Kafka's rules, from the state that ZooKeeper had when it was handled.
 
-    A controller that was replaced before that, and does not know it, may use the state of its own term.
+    A controller whose `/controller` was gone before that, and does not know it, may use the state of its own term:
+    Kafka's controller answers from memory until it handles the end of its session, and the response to its last write
+    (states of partitions, the deletion of a topic) may be lost together with the session.
     """
-    asked, known = event.event, _judged_from(history, event)
-    if not isinstance(asked, AlterPartitionReceived):
+    requested, known = event.event, _judged_from(history, event)
+    if not isinstance(requested, AlterPartitionReceived):
         return None
-    answer, request = asked.reply.result(), asked.request
+    answer, request = requested.reply.result(), requested.request
     if known is None:
         wanted = ErrorCode.NOT_CONTROLLER
         return None if answer.error_code == wanted else f"{event.broker} is not active and answers {answer}"
@@ -106,7 +110,7 @@ def alter_partition_follows_the_table(history: History, event: EventEnded) -> st
     for topic, data, got in _answers(event, known):
         if topic is not None and _is_half_deleted(history, known, topic, data.partition_index):
             continue
-        expected = _expected_errors(known, topic, request.broker_id, data, asked.version)
+        expected = _expected_errors(known, topic, request.broker_id, data, requested.version)
         if got is None or not any(_is_expected_error(e, got.error_code) for e in expected):
             return f"{topic}-{data.partition_index}: {data} should be answered {expected}, is {got}, from {known}"
     return None
@@ -127,8 +131,8 @@ def _is_expected_error(expected: ErrorCode | None, got: int) -> bool:
 
 def _answered_with(error: ErrorCode, known: JudgedFrom | None, event: EventEnded) -> Iterator[tuple[str, Any, Any]]:
     """Topic, request entry and response entry of each partition of an AlterPartition that was answered so."""
-    asked = event.event
-    if not isinstance(asked, AlterPartitionReceived) or known is None or asked.reply.result().error_code:
+    requested = event.event
+    if not isinstance(requested, AlterPartitionReceived) or known is None or requested.reply.result().error_code:
         return
     for topic, data, got in _answers(event, known):
         if topic is not None and got is not None and got.error_code == error:
@@ -137,15 +141,18 @@ def _answered_with(error: ErrorCode, known: JudgedFrom | None, event: EventEnded
 
 def refused_isr_changes_lost_a_race(history: History, event: EventEnded) -> str | None:
     """An ISR change that ZooKeeper refused lost a race: the stored state differs from the proposed one."""
-    asked, known = event.event, _judged_from(history, event)
+    requested, known = event.event, _judged_from(history, event)
     for topic, data, _ in _answered_with(ErrorCode.INVALID_UPDATE_VERSION, known, event):
-        assert isinstance(asked, AlterPartitionReceived)
+        assert isinstance(requested, AlterPartitionReceived)
         assert known is not None
-        if None not in _expected_errors(known, topic, asked.request.broker_id, data, asked.version):
+        if None not in _expected_errors(known, topic, requested.request.broker_id, data, requested.version):
             continue
         versions = history.states.versions.get(TopicPartition(topic, data.partition_index), [])
         newest = versions[-1] if versions else None
-        if newest and (newest.partition_epoch, newest.isr) == (data.partition_epoch + 1, new_isr(data, asked.version)):
+        if newest and (newest.partition_epoch, newest.isr) == (
+            data.partition_epoch + 1,
+            new_isr(data, requested.version),
+        ):
             return f"{topic}-{data.partition_index}: {data} is refused, although it was written as {newest}"
     return None
 
@@ -154,11 +161,11 @@ def alter_partition_answers_match_zookeeper(history: History, event: EventEnded)
     """The state in an AlterPartition response was stored in the znode version that the response names."""
     for topic, data, got in _answered_with(ErrorCode.NONE, _judged_from(history, event), event):
         p = TopicPartition(topic, data.partition_index)
-        told = got.leader_id, got.leader_epoch, tuple(got.isr), got.partition_epoch
+        answered_state = got.leader_id, got.leader_epoch, tuple(got.isr), got.partition_epoch
         if not any(
-            told == (v.leader, v.leader_epoch, v.isr, v.partition_epoch)
+            answered_state == (v.leader, v.leader_epoch, v.isr, v.partition_epoch)
             for versions in history.states.incarnations_of(p)
             for v in versions[got.partition_epoch : got.partition_epoch + 1]
         ):
-            return f"{p}: the leader is told {told}, which was never written"
+            return f"{p}: the leader is told {answered_state}, which was never written"
     return None

@@ -5,39 +5,40 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventEnded
+from klamm.sim.invariants.rebalancing import can_be_preferred_leader
 from klamm.sim.invariants.views import Cluster
 from klamm.zk import znodes
 
 
 def producer_ids_are_given_once(history: History, event: EventEnded) -> str | None:
     """No producer id is in two blocks, and a request with another broker epoch than the registered gets no block."""
-    asked, term = event.event, event.term
-    if not isinstance(asked, AllocateProducerIds) or term is None:
+    requested, term = event.event, event.term
+    if not isinstance(requested, AllocateProducerIds) or term is None:
         return None
-    answer, epochs = asked.reply.result(), history.broker_views.epochs(term, asked.broker)
-    if answer.error is ErrorCode.STALE_BROKER_EPOCH and epochs <= {asked.broker_epoch, -1}:
-        return f"broker {asked.broker}, epoch {asked.broker_epoch} of {epochs}, is answered {answer}"
+    answer, epochs = requested.reply.result(), history.broker_views.epochs(term, requested.broker)
+    if answer.error is ErrorCode.STALE_BROKER_EPOCH and epochs <= {requested.broker_epoch, -1}:
+        return f"broker {requested.broker}, epoch {requested.broker_epoch} of {epochs}, is answered {answer}"
     if answer.error is ErrorCode.BROKER_ID_NOT_REGISTERED and -1 not in epochs:
-        return f"broker {asked.broker}, epoch {asked.broker_epoch} of {epochs}, is answered {answer}"
+        return f"broker {requested.broker}, epoch {requested.broker_epoch} of {epochs}, is answered {answer}"
     if answer.error is not ErrorCode.NONE:
         return None
-    if asked.broker_epoch not in epochs:
-        return f"broker {asked.broker}, epoch {asked.broker_epoch} of {epochs}, gets {answer}"
+    if requested.broker_epoch not in epochs:
+        return f"broker {requested.broker}, epoch {requested.broker_epoch} of {epochs}, gets {answer}"
     for first, (length, broker) in history.answers.producer_id_blocks.items():
         if first < answer.first + answer.length and answer.first < first + length:
-            return f"broker {asked.broker} gets {answer}, of which broker {broker} has {length} from {first} on"
+            return f"broker {requested.broker} gets {answer}, of which broker {broker} has {length} from {first} on"
     return None
 
 
 def election_answers_match_zookeeper(history: History, event: EventEnded) -> str | None:
     """The answer to a requested election has, for each partition, its leader in ZooKeeper or the reason for none."""
-    asked, term = event.event, event.term
-    if not isinstance(asked, ReplicaLeaderElection) or asked.partitions is None or event.has_failed:
+    requested, term = event.event, event.term
+    if not isinstance(requested, ReplicaLeaderElection) or requested.partitions is None or event.has_failed:
         return None
     if term is None or term.epoch != history.controllers.epoch:
         return None
-    answer = asked.reply.result()
-    for p in asked.partitions:
+    answer = requested.reply.result()
+    for p in requested.partitions:
         if (p in answer.leaders) is (p in answer.refused):
             return f"{p}: the election is answered {answer.leaders.get(p)} and {answer.refused.get(p)}"
         newest, replicas = history.states.newest(p), history.topics.replicas(p)
@@ -45,8 +46,10 @@ def election_answers_match_zookeeper(history: History, event: EventEnded) -> str
             return f"{p}: {answer.leaders[p]} is said to be elected, ZooKeeper has {newest}"
         if newest is None or not replicas or p.topic in history.topics.deletion_requests:
             continue
-        is_led = _is_led_as_asked(history, event, p)
+        is_led = _is_led_as_requested(history, event, p)
         error = answer.refused[p].error if p in answer.refused else ErrorCode.NONE
+        if error is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE and _could_be_elected(history, event, p):
+            return f"{p}: the election is answered {error.name}, although {replicas[0]} could lead {newest}"
         if is_led is False and error in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
             return f"{p}: the election is answered {error.name}, ZooKeeper has {newest} of {replicas}"
         if is_led is True and error in (
@@ -57,12 +60,24 @@ def election_answers_match_zookeeper(history: History, event: EventEnded) -> str
     return None
 
 
-def _is_led_as_asked(history: History, event: EventEnded, p: TopicPartition) -> bool | None:
+def _could_be_elected(history: History, event: EventEnded, p: TopicPartition) -> bool:
+    """Whether the preferred replica was live and in sync all the time that the request was handled.
+
+    Where leaders write ISRs, that time begins with what the controller's ZooKeeper session had seen: as Kafka's, the
+    controller reads the states without `sync`, and its server may lag behind the leader's write.
+    """
+    controllers = history.controllers
+    seen = controllers.seen_at if history.at.leaders_write_isrs else controllers.began_at
+    since = seen.get((event.broker, event.incarnation), 0)
+    return controllers.has_controller_znode and can_be_preferred_leader(history, event, p, since)
+
+
+def _is_led_as_requested(history: History, event: EventEnded, p: TopicPartition) -> bool | None:
     """Whether the preferred replica leads; for an unclean election, whether any online replica leads."""
-    asked, newest = event.event, history.states.newest(p)
-    assert isinstance(asked, ReplicaLeaderElection)
+    requested, newest = event.event, history.states.newest(p)
+    assert isinstance(requested, ReplicaLeaderElection)
     assert newest is not None
-    if not asked.unclean:
+    if not requested.unclean:
         return newest.leader == history.topics.replicas(p)[0]
     return history.broker_views.is_online(event.term, p, newest.leader) if newest.has_leader else False
 

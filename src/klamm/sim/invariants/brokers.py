@@ -40,38 +40,41 @@ def one_process_per_id(history: History, event: RequestReceived) -> str | None:
 
 def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | None:
     """ControlledShutdown succeeds only if the broker leads no partition that another live ISR member could lead."""
-    asked, term, known = (
+    requested, term, known = (
         event.event,
         event.term,
         history.isr_requests.judged_from.get((event.broker, event.incarnation)),
     )
-    if not isinstance(asked, ControlledShutdown) or term is None or known is None:
+    if not isinstance(requested, ControlledShutdown) or term is None or known is None:
         return None
-    answer = asked.reply.result()
+    answer = requested.reply.result()
     if answer.error is not ErrorCode.NONE or history.controllers.epoch != term.epoch:
         return None
     held = {(p.topic, p.partition) for p in answer.remaining}
-    able = {b for b, is_live in known.live.items() if is_live is True and b != asked.broker}
+    able = {b for b, is_live in known.live.items() if is_live is True and b != requested.broker}
     for p, versions in history.states.versions.items():
         state = versions[-1]
-        if state.leader != asked.broker or p in held or p.topic in history.topics.deletion_requests:
+        if state.leader != requested.broker or p in held or p.topic in history.topics.deletion_requests:
             continue
         others = {b for b in able.intersection(state.isr) if history.broker_views.is_online(term, p, b) is True}
         if others:
             return (
-                f"broker {asked.broker} may shut down with {list(held)}, and leads {p} in ISR {state.isr} with {others}"
+                f"broker {requested.broker} may shut down with {list(held)}, "
+                f"and leads {p} in ISR {state.isr} with {others}"
             )
     return None
 
 
 def shutdown_requests_match_the_registration(history: History, event: EventEnded) -> str | None:
     """No broker is shut down by a request of an earlier registration, or while it is not registered."""
-    asked, known = event.event, history.isr_requests.judged_from.get((event.broker, event.incarnation))
-    if not isinstance(asked, ControlledShutdown) or known is None:
+    requested, known = event.event, history.isr_requests.judged_from.get((event.broker, event.incarnation))
+    if not isinstance(requested, ControlledShutdown) or known is None:
         return None
-    is_stale = all(epoch < 0 or -1 < asked.broker_epoch < epoch for epoch in known.sender_epochs)
-    if is_stale and asked.reply.result().error is ErrorCode.NONE:
-        return f"broker {asked.broker}, epoch {asked.broker_epoch} of {sorted(known.sender_epochs)}, may shut down"
+    is_stale = all(epoch < 0 or -1 < requested.broker_epoch < epoch for epoch in known.sender_epochs)
+    if is_stale and requested.reply.result().error is ErrorCode.NONE:
+        return (
+            f"broker {requested.broker}, epoch {requested.broker_epoch} of {sorted(known.sender_epochs)}, may shut down"
+        )
     return None
 
 

@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import fields
 from typing import Any, Final
 
-from klamm.controller.context import ControllerContext, Partition, Topic
+from klamm.controller.context import ControllerContext
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.state_encoder import StateEncoder
+from klamm.controller.topic import Partition, Topic
 from klamm.model.ids import TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.history import History
@@ -22,15 +25,21 @@ def new_controllers_have_read_everything(history: History, event: ContextRead) -
     What changed since its election is left out: such a change may be in it or not.
     """
     context = event.memory.context
-    expected = describe(read_from_scratch(history.tree, context, event.since))
+    expected = describe(read_from_scratch(history.tree, context, event.since, event.memory.settings))
     for name, value in describe(context).items():
         if value != expected[name]:
             return f"{event.term} begins with {name} = {_difference(value, expected[name])}"
     return None
 
 
-def read_from_scratch(tree: Tree, context: ControllerContext, since: int) -> ControllerContext:
-    """The context that these znodes give; what changed after the zxid `since` is taken from the given context."""
+def read_from_scratch(
+    tree: Tree, context: ControllerContext, since: int, settings: ControllerSettings
+) -> ControllerContext:
+    """The context that these znodes give; what changed after the zxid `since` is taken from the given context.
+
+    Where that has encoded states already, they are encoded from scratch.
+    """
+    encoder = StateEncoder(settings)
     scratch = ControllerContext(context.epoch)
     scratch.finalized = context.finalized
     scratch.unreadable_topics = context.unreadable_topics
@@ -44,6 +53,7 @@ def read_from_scratch(tree: Tree, context: ControllerContext, since: int) -> Con
             partition.written_at = known.written_at if known else 0
             if state is not None:
                 scratch.put_leadership(partition, state)
+                partition.encoded = encoder.common(partition) if known and known.encoded else b""
                 node = tree.get(znodes.state_path(partition.key))
                 if node is not None and node.mzxid <= since:
                     partition.written_at = node.mzxid

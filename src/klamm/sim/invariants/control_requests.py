@@ -38,9 +38,9 @@ def _sent_states(history: History, event: RequestSent) -> Iterator[tuple[TopicPa
 def requests_carry_written_states(history: History, event: RequestSent) -> str | None:
     """Leader, leader epoch and ISR in a control request were stored in the znode version that it names."""
     for p, version, s in _sent_states(history, event):
-        told = s.leader, s.leader_epoch, tuple(s.isr)
+        sent_state = s.leader, s.leader_epoch, tuple(s.isr)
         lives = [v[version] for v in history.states.incarnations_of(p) if version < len(v)]
-        if lives and not any(told == (was.leader, was.leader_epoch, was.isr) for was in lives):
+        if lives and not any(sent_state == (was.leader, was.leader_epoch, was.isr) for was in lives):
             return f"{p}: broker {event.target} is sent {s}, but version {version} was {lives[0]}"
     return None
 
@@ -83,9 +83,11 @@ def metadata_does_not_go_back(history: History, event: RequestSent) -> str | Non
     if event.again or not isinstance(event.message, UpdateMetadataRequest):
         return None
     for p, topic_id, s in partition_states(event.message):
-        told = history.requests.announced_versions.get((event.message.controller_epoch, event.target, p, topic_id), -1)
-        if s.leader != _LEADERS_GONE and s.zk_version < told:
-            return f"{p}: broker {event.target} is sent version {s.zk_version} after {told}"
+        sent_state = history.requests.announced_versions.get(
+            (event.message.controller_epoch, event.target, p, topic_id), -1
+        )
+        if s.leader != _LEADERS_GONE and s.zk_version < sent_state:
+            return f"{p}: broker {event.target} is sent version {s.zk_version} after {sent_state}"
     return None
 
 
@@ -121,12 +123,12 @@ def first_leader_and_isr_is_complete(history: History, event: RequestReceived) -
     if UpdateMetadataRequest.__name__ not in before:
         return f"broker {event.broker} gets LeaderAndIsr before UpdateMetadata, in epoch {contact[2]}"
     since = max(event.message.broker_epoch, history.controllers.elected_at.get(event.message.controller_epoch, 0))
-    told = {p for p, _, _ in partition_states(event.message)}
+    sent_state = {p for p, _, _ in partition_states(event.message)}
     for p, created in history.states.created_at.items():
         if (
             created < since
             and event.broker in history.topics.replicas(p)
-            and p not in told
+            and p not in sent_state
             and not _may_be_left_out(history, p, event.broker, since)
         ):
             return f"broker {event.broker} is not sent {p} in its first LeaderAndIsr of epoch {contact[2]}"
@@ -137,12 +139,13 @@ def old_and_new_leaders_get_requests(history: History, event: EventEnded) -> str
     """At the end of an event, the old and the new leaders of the partitions it changed have been sent the change.
 
     A broker in controlled shutdown is only sent the elections that its own shutdown caused, as in Kafka. A broker that
-    came while ZooKeeper refused a write gets its requests when the controller retries.
+    came while ZooKeeper refused a write gets its requests when the controller retries. Once `/controller` is gone the
+    next controller sends them: as in Kafka this one handles queued events until it learns that its session has ended.
     """
-    term = event.term
-    if term is None or history.controllers.epoch != term.epoch or history.controllers.has_ended(term):
+    term, controllers = event.term, history.controllers
+    if term is None or controllers.epoch != term.epoch or controllers.has_ended(term):
         return None
-    if event.is_cut_short or event.has_failed:
+    if event.is_cut_short or event.has_failed or not controllers.has_controller_znode:
         return None  # its session ended in the middle, or the node stopped: the next controller tells
     views = history.broker_views
     for broker, partitions in history.requests.unannounced.items():

@@ -50,21 +50,21 @@ def waiting_requests_are_answered_on_expiry(history: History, event: RequestUnan
 
 def inactive_nodes_refuse_requests(history: History, event: EventEnded) -> str | None:
     """A node that is not controller answers requests with NOT_CONTROLLER, and every caller gets an answer."""
-    asked = event.event
-    if not isinstance(asked, events.Answered):
+    requested = event.event
+    if not isinstance(requested, events.Answered):
         return None
-    if not asked.reply.done():
-        return f"broker {event.broker} is done with {asked} and gave no answer"
-    if event.term is None and not _says_not_controller(asked):
-        return f"broker {event.broker} is not controller and answers {asked} with {asked.reply.result()}"
+    if not requested.reply.done():
+        return f"broker {event.broker} is done with {requested} and gave no answer"
+    if event.term is None and not _says_not_controller(requested):
+        return f"broker {event.broker} is not controller and answers {requested} with {requested.reply.result()}"
     return None
 
 
-def _says_not_controller(asked: events.Answered[object]) -> bool:
+def _says_not_controller(requested: events.Answered[object]) -> bool:
     """Whether the answer to the request is NOT_CONTROLLER."""
-    answer = asked.reply.result()
-    if isinstance(asked, events.ControlledShutdown):
-        return answer == asked.refusal(ErrorCode.NOT_CONTROLLER)
+    answer = requested.reply.result()
+    if isinstance(requested, events.ControlledShutdown):
+        return answer == requested.refusal(ErrorCode.NOT_CONTROLLER)
     error = getattr(answer, "error_code", getattr(answer, "error", None))
     return error in (None, ErrorCode.NOT_CONTROLLER)
 

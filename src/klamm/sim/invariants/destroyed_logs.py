@@ -33,7 +33,7 @@ def _why_it_counts(history: History, event: LogsDestroyed, p: TopicPartition, fo
     if broker not in found.replicas or told_in < 0:
         return None  # what it was never told of under this topic, somebody else left there
     if told_in <= history.assignments.dropped_in.get((p, broker), -1):
-        return None  # a reassignment took it; what is there again since begins anew, as it is told next
+        return None  # a reassignment removed it; a replica assigned there since then is a new one
     state = history.states.newest(p)
     if state is not None and broker in state.isr:
         return f"it is in ISR {state.isr} of leader epoch {state.leader_epoch}, and was told so in {told_in}"

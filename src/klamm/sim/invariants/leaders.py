@@ -1,4 +1,4 @@
-"""Who leads a partition, and in which leader epoch. The rules of choice are written down here anew, on purpose."""
+"""Who leads a partition, and in which leader epoch. The rules of choice are written down here again, on purpose."""
 
 import contextlib
 from collections.abc import Callable, Iterable

@@ -9,6 +9,8 @@ from klamm.zk import znodes
 
 _LOOKS_AGAIN_S: Final = 10
 """A controller that looks for imbalance less often may not do so at rest."""
+_ANNOUNCED_S: Final = 60.0
+"""The most that a leader which writes ISRs waits before it announces them (`IsrChangePropagationConfig`)."""
 _LOOK_S: Final = 7.0
 """The first look comes five seconds after failover; the handling of one takes a while on a slow host."""
 
@@ -70,10 +72,12 @@ def brokers_have_the_newest_state(cluster: Cluster) -> str | None:
             if p.topic in history.topics.deletion_requests:
                 continue
             newest = versions[-1]
-            told = broker.replicas.hosted.get(p)
+            applied = broker.replicas.hosted.get(p)
             is_here = broker.number in history.topics.replicas(p) and p not in broker.replicas.failed
-            if is_here and (told is None or (told.leader, told.leader_epoch) != (newest.leader, newest.leader_epoch)):
-                return f"{p}: replica {broker.number} was told {told}, the newest is {newest}"
+            if is_here and (
+                applied is None or (applied.leader, applied.leader_epoch) != (newest.leader, newest.leader_epoch)
+            ):
+                return f"{p}: replica {broker.number} was told {applied}, the newest is {newest}"
             known = broker.cache.state(p)
             if known is None or (known.leader, known.leader_epoch, tuple(known.isr)) != (
                 newest.leader,
@@ -126,7 +130,8 @@ def preferred_leaders_return(cluster: Cluster) -> str | None:
 def _could_lead(cluster: Cluster, broker: BrokerId, p: TopicPartition, check_s: float) -> bool:
     """Whether the broker could lead for so long that the controller has checked since.
 
-    It has to run and be in sync, and no reassignment may be under way.
+    It has to run and be in sync, and no reassignment may be under way. Where leaders write ISRs, the controller learns
+    of them up to a minute later, as in Kafka (ZkIsrManager), and checks then.
     """
     history = cluster.history
     topic = history.topics.znodes.get(p.topic)
@@ -134,5 +139,6 @@ def _could_lead(cluster: Cluster, broker: BrokerId, p: TopicPartition, check_s: 
     state = history.states.newest(p)
     if found is None or state is None or found.is_being_reassigned or broker not in state.isr:
         return False
-    is_long_so = history.at.now_s - history.states.changed_s[p] > check_s + _LOOK_S
+    announced_s = _ANNOUNCED_S if history.at.leaders_write_isrs else 0
+    is_long_so = history.at.now_s - history.states.changed_s[p] > announced_s + check_s + _LOOK_S
     return is_long_so and _has_working_replica(cluster, p, {broker})

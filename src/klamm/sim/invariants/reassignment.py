@@ -18,9 +18,9 @@ def assignments_are_written_first(history: History, event: RequestSent) -> str |
     if event.again or not isinstance(event.message, LeaderAndIsrRequest):
         return None
     for p, _, s in partition_states(event.message):
-        told = ReplicaAssignment(tuple(s.replicas), tuple(s.adding_replicas), tuple(s.removing_replicas))
-        if told not in history.assignments.written.get(p, ()):
-            return f"{p}: broker {event.target} is sent replicas {told}, which were never assigned"
+        sent = ReplicaAssignment(tuple(s.replicas), tuple(s.adding_replicas), tuple(s.removing_replicas))
+        if sent not in history.assignments.written.get(p, ()):
+            return f"{p}: broker {event.target} is sent replicas {sent}, which were never assigned"
     return None
 
 

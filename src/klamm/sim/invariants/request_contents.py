@@ -25,48 +25,48 @@ def _states(
     """Yield the existing partitions of a request of this kind, with the state in it and the state in ZooKeeper."""
     if not isinstance(event.item, kind) or event.term.epoch != history.controllers.epoch:
         return
-    for partition, told in event.item.states.items():
+    for partition, sent in event.item.states.items():
         p = TopicPartition(partition.topic, partition.partition)
         newest = history.states.newest(p)
         if newest is not None and p not in history.states.in_doubt:
-            yield p, told, newest
+            yield p, sent, newest
 
 
 def leader_and_isr_carries_the_newest_state(history: History, event: RequestQueued) -> str | None:
     """LeaderAndIsr has each partition's newest state: epochs, controller epoch and recovery state included."""
-    for p, told, newest in _states(history, event, LeaderAndIsrItem):
-        if told.partition_epoch != newest.partition_epoch and not history.at.leaders_write_isrs:
-            return f"{p}: broker {event.target} is to be sent {told}, the newest is {newest}"
-        if told.partition_epoch != newest.partition_epoch:
+    for p, sent, newest in _states(history, event, LeaderAndIsrItem):
+        if sent.partition_epoch != newest.partition_epoch and not history.at.leaders_write_isrs:
+            return f"{p}: broker {event.target} is to be sent {sent}, the newest is {newest}"
+        if sent.partition_epoch != newest.partition_epoch:
             continue  # its leader changed it since, and has not said so yet
         recovery = int(newest.recovery) if event.term.settings.writes_recovery_state else 0
-        facts = told.leader, told.leader_epoch, tuple(told.isr), told.leader_recovery_state
+        facts = sent.leader, sent.leader_epoch, tuple(sent.isr), sent.leader_recovery_state
         if facts != (newest.leader, newest.leader_epoch, newest.isr, recovery):
-            return f"{p}: broker {event.target} is to be sent {told}, ZooKeeper has {newest}"
-        if told.controller_epoch not in (newest.controller_epoch, event.term.epoch):
-            return f"{p}: broker {event.target} is to be sent {told}, which {newest.controller_epoch} decided"
+            return f"{p}: broker {event.target} is to be sent {sent}, ZooKeeper has {newest}"
+        if sent.controller_epoch not in (newest.controller_epoch, event.term.epoch):
+            return f"{p}: broker {event.target} is to be sent {sent}, which {newest.controller_epoch} decided"
     return None
 
 
 def leader_and_isr_carries_the_assignment(history: History, event: RequestQueued) -> str | None:
     """LeaderAndIsr has the replicas of the topic's znode, with those added and removed, or the target."""
-    for p, told, _ in _states(history, event, LeaderAndIsrItem):
-        replicas = ReplicaAssignment(tuple(told.replicas), tuple(told.adding_replicas), tuple(told.removing_replicas))
+    for p, sent, _ in _states(history, event, LeaderAndIsrItem):
+        replicas = ReplicaAssignment(tuple(sent.replicas), tuple(sent.adding_replicas), tuple(sent.removing_replicas))
         if (wrong := _is_not_assigned(history, p, replicas)) is not None:
             return f"{p}: broker {event.target} is to be sent replicas {replicas}, {wrong}"
-        if event.target not in told.replicas:
-            return f"{p}: broker {event.target} is to be sent replicas {told.replicas}, and is none"
+        if event.target not in sent.replicas:
+            return f"{p}: broker {event.target} is to be sent replicas {sent.replicas}, and is none"
     return None
 
 
-def _is_not_assigned(history: History, p: TopicPartition, told: ReplicaAssignment) -> str | None:
+def _is_not_assigned(history: History, p: TopicPartition, sent: ReplicaAssignment) -> str | None:
     """Why these replicas are neither the assignment nor its target; None where they are."""
     topic = history.topics.znodes.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
-    if found is None or told in (found, ReplicaAssignment(found.target)):
+    if found is None or sent in (found, ReplicaAssignment(found.target)):
         return None
     began_at = max(history.controllers.began_at.values(), default=0)
-    if told in history.assignments.since(p, began_at):
+    if sent in history.assignments.since(p, began_at):
         return None  # somebody else wrote the znode meanwhile
     return f"assigned is {found}"
 
@@ -82,11 +82,11 @@ def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | N
     """
     elected_at = history.controllers.elected_at.get(event.term.epoch, 0)
     began_at = history.controllers.began_at.get((event.term.broker, event.term.incarnation), 0)
-    for p, told, newest in _states(history, event, LeaderAndIsrItem):
+    for p, sent, newest in _states(history, event, LeaderAndIsrItem):
         broker = event.target
         told_in = history.replicas.told_epoch(p, broker)
         may_be_again = (
-            broker in told.adding_replicas
+            broker in sent.adding_replicas
             or (p, broker) in history.requests.deleted
             or history.requests.deletion_answered_in.get((p, broker)) == event.term.epoch
             or (
@@ -94,20 +94,20 @@ def is_new_marks_new_replicas(history: History, event: RequestQueued) -> str | N
                 and (p, broker) not in history.requests.told_as_new
             )
         )
-        if told.is_new and not may_be_again and told_in > history.assignments.dropped_in.get((p, broker), -1):
+        if sent.is_new and not may_be_again and told_in > history.assignments.dropped_in.get((p, broker), -1):
             return f"{p}: broker {broker} is sent is_new again, after leader epoch {told_in}"
         begins = history.states.created_at[p] > max(began_at, elected_at) and newest.partition_epoch == 0
-        if begins and broker in newest.isr and not told.is_new and (p, broker) not in history.requests.told_as_new:
+        if begins and broker in newest.isr and not sent.is_new and (p, broker) not in history.requests.told_as_new:
             return f"{p}: broker {broker} is not sent is_new for its replica"
     return None
 
 
 def is_new_marks_added_replicas(history: History, event: EventEnded) -> str | None:
     """After a reassignment request, each live broker that gets a replica was sent LeaderAndIsr with `is_new`."""
-    asked, term = event.event, event.term
+    requested, term = event.event, event.term
     if term is None or event.has_failed or event.is_cut_short or term.epoch != history.controllers.epoch:
         return None
-    if not isinstance(asked, ApiPartitionReassignment | ZkPartitionReassignment) or history.controllers.refused:
+    if not isinstance(requested, ApiPartitionReassignment | ZkPartitionReassignment) or history.controllers.refused:
         return None
     began_at, added_at = history.controllers.began_at[event.broker, event.incarnation], history.assignments.added_at
     for name, topic in history.topics.znodes.items():
@@ -123,23 +123,23 @@ def is_new_marks_added_replicas(history: History, event: EventEnded) -> str | No
 
 def metadata_carries_the_newest_state(history: History, event: RequestQueued) -> str | None:
     """UpdateMetadata has each partition's newest state and replicas, or says that its topic is being deleted."""
-    for p, told, newest in _metadata(history, event):
+    for p, sent, newest in _metadata(history, event):
         is_going = p.topic in history.topics.deletion_requests
-        if told.leader == LEADER_DURING_DELETE:
+        if sent.leader == LEADER_DURING_DELETE:
             if not is_going and p.topic in history.topics.znodes:
                 return f"{p}: UpdateMetadata says that its topic is deleted, which was not requested"
             continue
-        if (wrong := _is_not_assigned_to(history, p, tuple(told.replicas))) is not None:
-            return f"{p}: brokers are to be sent replicas {told.replicas}, {wrong}"
-        if told.zk_version != newest.partition_epoch:
+        if (wrong := _is_not_assigned_to(history, p, tuple(sent.replicas))) is not None:
+            return f"{p}: brokers are to be sent replicas {sent.replicas}, {wrong}"
+        if sent.zk_version != newest.partition_epoch:
             if history.at.leaders_write_isrs:
                 continue  # its leader changed it since, and has not said so yet
-            return f"{p}: brokers are to be sent {told}, the newest is {newest}"
-        facts = told.leader, told.leader_epoch, tuple(told.isr)
+            return f"{p}: brokers are to be sent {sent}, the newest is {newest}"
+        facts = sent.leader, sent.leader_epoch, tuple(sent.isr)
         if facts != (newest.leader, newest.leader_epoch, newest.isr):
-            return f"{p}: brokers are to be sent {told}, ZooKeeper has {newest}"
-        if told.controller_epoch not in (newest.controller_epoch, event.term.epoch):
-            return f"{p}: brokers are to be sent {told}, which {newest.controller_epoch} decided"
+            return f"{p}: brokers are to be sent {sent}, ZooKeeper has {newest}"
+        if sent.controller_epoch not in (newest.controller_epoch, event.term.epoch):
+            return f"{p}: brokers are to be sent {sent}, which {newest.controller_epoch} decided"
     return None
 
 
@@ -167,14 +167,14 @@ def _is_not_assigned_to(history: History, p: TopicPartition, replicas: tuple[Bro
 def offline_replicas_are_listed(history: History, event: RequestQueued) -> str | None:
     """UpdateMetadata lists as offline the replicas whose broker is not live, or whose log directory failed."""
     views, live = history.broker_views, dict[BrokerId, Answer]()
-    for p, told, _ in _metadata(history, event):
-        for broker in told.replicas:
+    for p, sent, _ in _metadata(history, event):
+        for broker in sent.replicas:
             if broker not in live:
                 live[broker] = views.is_live(event.term, broker)
             is_online = both(live[broker], negated(views.has_failed(event.term, p, broker)))
-            if is_online is not None and is_online is (broker in told.offline_replicas):
+            if is_online is not None and is_online is (broker in sent.offline_replicas):
                 lists = "lists" if is_online else "does not list"
-                return f"{p}: UpdateMetadata {lists} broker {broker} among offline replicas {told.offline_replicas}"
+                return f"{p}: UpdateMetadata {lists} broker {broker} among offline replicas {sent.offline_replicas}"
     return None
 
 

@@ -54,11 +54,11 @@ def listed_endpoints_match_registrations(history: History, event: RequestSent) -
         wanted = _as_in_leader_and_isr
     else:
         return None
-    for broker, told in listed:
+    for broker, address in listed:
         registered = [wanted(b, term) for b in history.broker_views.registered_since_election(term, broker)]
-        if told not in registered:
+        if address not in registered:
             return (
-                f"{term} tells broker {event.target} that {broker} has the address {told}, registered is {registered}"
+                f"{term} sends broker {event.target} the address {address} of {broker}, but registered is {registered}"
             )
     return None
 

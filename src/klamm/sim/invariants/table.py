@@ -16,6 +16,7 @@ from klamm.sim.history.trace import (
     Event,
     EventEnded,
     HandlerWaits,
+    ImbalanceUnchecked,
     LeaderAndIsrApplied,
     LogsDestroyed,
     PartitionMoved,
@@ -49,6 +50,7 @@ from klamm.sim.invariants import (
     liveness,
     memory,
     reassignment,
+    rebalancing,
     request_contents,
     request_headers,
     topics,
@@ -160,6 +162,8 @@ ALWAYS: Final = (
         42, isr.refused_isr_changes_wait_for_leader_and_isr, (LeaderAndIsrApplied,), tickets="KAFKA-12686, KAFKA-13254"
     ),
     Row(39, leaders.preferred_elections_choose_the_first_replica, _WRITTEN, tickets="KAFKA-9866"),
+    Row(39, rebalancing.imbalance_is_checked_in_time, (ImbalanceUnchecked,)),
+    Row(39, rebalancing.rebalancing_elects_preferred_replicas, _DONE),
     Row(
         60,
         isr.leaders_count_all_members,

@@ -93,15 +93,15 @@ class NodeContext(NamedTuple):
     """What a simulated broker gets from the simulation around it."""
 
     on_event: OnEvent
-    """Hears of every order it gets, before it is answered, and of all that its controller does."""
+    """Called with every control request before it is answered, and with all that the node's controller does."""
     fetches: Callable[[BrokerId, TopicPartition, int], bool]
     """Whether a broker fetches a partition from this one, its leader, in that leader epoch."""
     logs: Logs
-    """What lies on its machine."""
+    """The logs on its machine."""
     step: Injection
-    """Asked before each order."""
+    """Called before each control request; returns the failure to inject."""
     journal: Sink | None = None
-    """Where its controller's journal goes; None: nobody reads it."""
+    """Where its controller's journal is written; None for nowhere."""
 
 
 class StubBroker:
@@ -178,7 +178,7 @@ class StubBroker:
         holder = await store.read_controller()
         self.cache.fill_brokers((r.broker for r in found.brokers.values()), holder.broker if holder else None)
         self.controller.start(store)
-        await self._server.start(Dispatcher(self._routes()))
+        await self._server.start(Dispatcher(self._routes(), self._world.request_slices))
         self.config_changes.start()
         if self._isr_znodes is not None:
             self._isr_znodes.start()
@@ -222,7 +222,7 @@ class StubBroker:
         return await self._observer.connect(host, open_connection)
 
     async def shut_down(self) -> bool:
-        """Do a controlled shutdown: move leaders, close, end the session; return whether all leaders moved."""
+        """Do a controlled shutdown, close, end the session; return whether the controller moved the leaders."""
         self._is_leaving, self.is_ready = True, False
         departure = ControlledShutdown(self._world, self.config, self.number, self.broker_epoch, self.sessions)
         moved = await departure.run()
@@ -247,28 +247,28 @@ class StubBroker:
         self._on_event(UncleanDefaultChanged(self.number, self.incarnation, allowed))
         self.controller.allow_unclean_election(allowed)
 
-    # ---- orders
+    # ---- control requests
 
     def _routes(self) -> list[Route]:
         """Return the handlers of the requests that the stub answers."""
-        asked = controller_apis.ControllerApis(self.controller)
+        requested = controller_apis.ControllerApis(self.controller)
         versions = ApiVersions([API_VERSIONS, controller_apis.ALTER_PARTITION, controller_apis.CONTROLLED_SHUTDOWN])
         return [
             Route(API_VERSIONS, versions.handle),
             Route(control.LEADER_AND_ISR, self.requests.on_control_request(self._leader_and_isr)),
             Route(control.UPDATE_METADATA, self.requests.on_control_request(self._update_metadata)),
             Route(control.STOP_REPLICA, self.requests.on_control_request(self._stop_replica)),
-            Route(controller_apis.ALTER_PARTITION, self.requests.on_broker_request(asked.alter_partition)),
-            Route(controller_apis.CONTROLLED_SHUTDOWN, self.requests.on_broker_request(asked.controlled_shutdown)),
+            Route(controller_apis.ALTER_PARTITION, self.requests.on_broker_request(requested.alter_partition)),
+            Route(controller_apis.CONTROLLED_SHUTDOWN, self.requests.on_broker_request(requested.controlled_shutdown)),
         ]
 
-    def replay(self, order: ReceivedRequest) -> None:
+    def replay(self, received: ReceivedRequest) -> None:
         """Deliver an earlier control request once more, as over another connection."""
         if not self.is_ready:
-            return  # who is not registered yet does not serve
-        request, message = order
+            return  # a broker that is not registered does not serve
+        request, message = received
         if message.controller_epoch == self.replicas.controller_epoch and not can_detect_staleness(
-            self.replicas, order
+            self.replicas, received
         ):
             return
         match request.api_key:
@@ -287,19 +287,19 @@ class StubBroker:
 
     def _leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Answer LeaderAndIsr: store the partition states that it has."""
-        orders = list(instructions_of(message, request.version))
+        decoded = list(instructions_of(message, request.version))
         refusal = self._request_error(message)
         if refusal:
             stale = refusal is ErrorCode.STALE_CONTROLLER_EPOCH
-            errors = {o.topic_partition: refusal for o in orders} if stale else {}
+            errors = {o.topic_partition: refusal for o in decoded} if stale else {}
         else:
-            before = {o.topic_partition: self.replicas.leader_epoch(o.topic_partition) for o in orders}
-            errors = self.replicas.apply_leader_and_isr(orders, asyncio.get_running_loop().time())
+            before = {o.topic_partition: self.replicas.leader_epoch(o.topic_partition) for o in decoded}
+            errors = self.replicas.apply_leader_and_isr(decoded, asyncio.get_running_loop().time())
             epochs = {p: (epoch, self.replicas.leader_epoch(p)) for p, epoch in before.items()}
             roles = self.replicas.roles(before)
             accepted = [p for p, error in errors.items() if not error]
             self._on_event(LeaderAndIsrApplied(self.number, self.incarnation, epochs, roles, accepted))
-        return answer_instructions(orders, errors, request.version, refusal)
+        return answer_instructions(decoded, errors, request.version, refusal)
 
     def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Answer UpdateMetadata: store the metadata that it has."""
@@ -330,9 +330,9 @@ class StubBroker:
                 _ANSWER_LIMIT_AFTER_EXPIRY_S, self._report_unanswered, dict(self.requests.unanswered)
             )
 
-    def _report_unanswered(self, asked: Mapping[int, str]) -> None:
+    def _report_unanswered(self, requested: Mapping[int, str]) -> None:
         """Report each of these requests that still has no response."""
-        for number, what in asked.items():
+        for number, what in requested.items():
             if number in self.requests.unanswered:
                 self._on_event(RequestUnanswered(self.number, what))
 
@@ -341,7 +341,7 @@ class StubBroker:
         self._on_event(ConfigsApplied(self.number, self.incarnation, configs))
 
     def _report_mistake(self, what: str, error: Exception) -> None:
-        """Report an error that nobody expected."""
+        """Report an unexpected error."""
         self._on_event(UnexpectedError(self.number, error, what))
 
     # ---- as leader
@@ -362,20 +362,20 @@ class StubBroker:
 
         It carries the current topic ids and epochs, so a topic that is recreated meanwhile is not confused with it.
         """
-        asked = {
+        requested = {
             p: ProposedIsr(self.replicas.logs.get(p, ZERO_ID), r.leader_epoch, r.partition_epoch, r.proposal)
             for p, r in proposed.items()
-            if r.proposal is not None  # a newer order took it back before its turn came
+            if r.proposal is not None  # a newer control request withdrew it
         }
-        if not asked:
+        if not requested:
             return
 
         def build(version: int) -> AlterPartitionRequest:
             """Build the request for this version, with the broker epoch of the attempt."""
-            return alter_partition_request(self.number, self.broker_epoch, asked, version)
+            return alter_partition_request(self.number, self.broker_epoch, requested, version)
 
         if self._isr_znodes is None:
-            has_ids = self._uses_topic_ids and all(a.topic_id != ZERO_ID for a in asked.values())
+            has_ids = self._uses_topic_ids and all(a.topic_id != ZERO_ID for a in requested.values())
             newest = NEWEST_ALTER_PARTITION if has_ids else _ALTER_PARTITION_BY_NAME
             answer = await self._channel.ask(ApiKey.ALTER_PARTITION, newest, build, is_not_controller_anywhere)
         else:
@@ -383,7 +383,7 @@ class StubBroker:
                 answer = await self._isr_znodes.send(build, NEWEST_ALTER_PARTITION)
             except KlammError:
                 return  # no ZooKeeper: a second later the same is proposed again
-        names = {a.topic_id: p.topic for p, a in asked.items()}
+        names = {a.topic_id: p.topic for p, a in requested.items()}
         for topic in answer.topics:
             for answered in topic.partitions:
                 p = TopicPartition(topic.topic_name or names.get(topic.topic_id, ""), answered.partition_index)

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from klamm.client.ports import BrokerConnection
 from klamm.controller import events
-from klamm.controller.context import Partition
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.encoded_bodies import BodyForBroker
 from klamm.controller.observer import Observer
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId
 from klamm.net.encoded_messages import EncodedMessage
 from klamm.sim.history.trace import (
@@ -77,7 +77,7 @@ class ControllerObserver(Observer):
             self._on_event(ContextRead(self._term, self._memory, since))
 
     def on_event_begin(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
-        """Report that the controller begins to handle the event; `waiting` are the events queued behind it."""
+        """Report that the controller begins to handle the event; `waiting` are the events queued after it."""
         self._began_in, self._has_failed = self._term, False
         queued = tuple(type(e) for e in waiting)
         seen = self._memory.store.seen_zxid if self._memory is not None else 0

@@ -123,13 +123,13 @@ def _disconnect_if(loss: InjectedFailure | None, moment: InjectedFailure) -> Non
         raise CloseConnection(f"injected failure: the connection is broken {moment.value} a request")
 
 
-def can_detect_staleness(replicas: Replicas, order: ReceivedRequest) -> bool:
+def can_detect_staleness(replicas: Replicas, repeated: ReceivedRequest) -> bool:
     """Whether the broker can detect that this redelivered control request of the current controller epoch is stale.
 
     It cannot for UpdateMetadata, for replicas that it no longer hosts, for StopReplica without a leader epoch, and
     for LeaderAndIsr without topic ids for a recreated topic, because its leader epochs began again.
     """
-    request, message = order
+    request, message = repeated
     match request.api_key:
         case ApiKey.LEADER_AND_ISR:
             return all(
@@ -142,8 +142,8 @@ def can_detect_staleness(replicas: Replicas, order: ReceivedRequest) -> bool:
             return False
 
 
-def _instruction_can_detect_staleness(replicas: Replicas, order: PartitionInstruction) -> bool:
+def _instruction_can_detect_staleness(replicas: Replicas, repeated: PartitionInstruction) -> bool:
     """Whether the leader epoch or topic id of this LeaderAndIsr partition shows that it is stale."""
-    p = order.topic_partition
-    is_newer = order.state.leader_epoch > replicas.leader_epoch(p)
-    return p in replicas.hosted and (order.topic_id != ZERO_ID or not is_newer)
+    p = repeated.topic_partition
+    is_newer = repeated.state.leader_epoch > replicas.leader_epoch(p)
+    return p in replicas.hosted and (repeated.topic_id != ZERO_ID or not is_newer)

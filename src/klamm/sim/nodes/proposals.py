@@ -25,11 +25,11 @@ class ProposedIsr(NamedTuple):
 
 
 def alter_partition_request(
-    broker: BrokerId, broker_epoch: int, asked: Mapping[TopicPartition, ProposedIsr], version: int
+    broker: BrokerId, broker_epoch: int, requested: Mapping[TopicPartition, ProposedIsr], version: int
 ) -> AlterPartitionRequest:
     """Build the AlterPartition request for these proposed ISRs."""
     topics: dict[tuple[str, UUID], AlterPartitionRequestTopicData] = {}
-    for p, proposal in asked.items():
+    for p, proposal in requested.items():
         data = AlterPartitionRequestPartitionData(
             partition_index=p.partition,
             leader_epoch=proposal.leader_epoch,

@@ -45,11 +45,11 @@ class Replica:
     isr: tuple[BrokerId, ...] = ()
     replicas: tuple[BrokerId, ...] = ()
     is_fetching: bool = False
-    """It follows somebody, and was not stopped since."""
+    """It follows a leader, and was not stopped since."""
     proposal: tuple[BrokerId, ...] | None = None
-    """The ISR it asks for; nothing else is asked for until there is an answer, or a newer order."""
+    """The ISR that it requests; there is no other request until an answer or a newer control request arrives."""
     is_refused: bool = False
-    """The controller knows better: wait for its orders."""
+    """The controller has a newer state: wait for its requests."""
     fetched_at: dict[BrokerId, float] = field(default_factory=dict)
     """When each follower was last seen fetching."""
 
@@ -74,66 +74,66 @@ class Replicas:
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
 
-    # ---- orders
+    # ---- control requests
 
     def leader_epoch(self, p: TopicPartition) -> int:
         """The replica's current leader epoch; NO_EPOCH if it is not hosted."""
         replica = self.hosted.get(p)
         return NO_EPOCH if replica is None else replica.leader_epoch
 
-    def apply_leader_and_isr(self, orders: Iterable[PartitionInstruction], now_s: float) -> Errors:
+    def apply_leader_and_isr(self, decoded: Iterable[PartitionInstruction], now_s: float) -> Errors:
         """Apply the partitions of a LeaderAndIsr; return the error code of each."""
-        return {o.topic_partition: self._apply_leader_and_isr(o, now_s) for o in orders}
+        return {o.topic_partition: self._apply_leader_and_isr(o, now_s) for o in decoded}
 
-    def _apply_leader_and_isr(self, order: PartitionInstruction, now_s: float) -> ErrorCode:
+    def _apply_leader_and_isr(self, instruction: PartitionInstruction, now_s: float) -> ErrorCode:
         """Apply one partition of a LeaderAndIsr, with Kafka's checks of topic id and leader epoch."""
-        p, state = order.topic_partition, order.state
+        p, state = instruction.topic_partition, instruction.state
         if p in self.failed:
             return ErrorCode.KAFKA_STORAGE_ERROR
         replica = self.hosted.setdefault(p, Replica())
         known = self.logs.get(p, ZERO_ID)
-        if order.topic_id != ZERO_ID and known not in (ZERO_ID, order.topic_id):
+        if instruction.topic_id != ZERO_ID and known not in (ZERO_ID, instruction.topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if state.leader_epoch > replica.leader_epoch:
-            if self._broker not in order.assignment.replicas:
+            if self._broker not in instruction.assignment.replicas:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            self.logs[p] = known if order.topic_id == ZERO_ID else order.topic_id
-            self._become_leader_or_follower(replica, order, now_s)
+            self.logs[p] = known if instruction.topic_id == ZERO_ID else instruction.topic_id
+            self._become_leader_or_follower(replica, instruction, now_s)
             return ErrorCode.NONE
-        if state.leader_epoch == replica.leader_epoch and order.topic_id != ZERO_ID and known == ZERO_ID:
-            self.logs[p] = order.topic_id
+        if state.leader_epoch == replica.leader_epoch and instruction.topic_id != ZERO_ID and known == ZERO_ID:
+            self.logs[p] = instruction.topic_id
             return ErrorCode.NONE
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
-    def _become_leader_or_follower(self, replica: Replica, order: PartitionInstruction, now_s: float) -> None:
+    def _become_leader_or_follower(self, replica: Replica, instruction: PartitionInstruction, now_s: float) -> None:
         """Adopt the leader, epochs and ISR of a LeaderAndIsr, and withdraw a proposed ISR."""
-        state = order.state
+        state = instruction.state
         replica.leader, replica.leader_epoch = state.leader, state.leader_epoch
         replica.partition_epoch, replica.isr, replica.replicas = (
             state.partition_epoch,
             state.isr,
-            order.assignment.replicas,
+            instruction.assignment.replicas,
         )
         replica.is_fetching = state.leader not in (self._broker, NO_BROKER)
         replica.proposal, replica.is_refused = None, False
         replica.fetched_at = dict.fromkeys(state.isr, now_s)
 
-    def stop(self, orders: Iterable[StopInstruction]) -> Errors:
+    def stop(self, decoded: Iterable[StopInstruction]) -> Errors:
         """Apply the partitions of a StopReplica; return the error code of each."""
-        return {o.topic_partition: self._stop(o) for o in orders}
+        return {o.topic_partition: self._stop(o) for o in decoded}
 
-    def _stop(self, order: StopInstruction) -> ErrorCode:
+    def _stop(self, instruction: StopInstruction) -> ErrorCode:
         """Apply one partition of a StopReplica, with Kafka's checks."""
-        p = order.topic_partition
+        p = instruction.topic_partition
         if p in self.failed:
             return ErrorCode.KAFKA_STORAGE_ERROR
         replica = self.hosted.get(p)
-        stands_above = order.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
-        if replica is not None and not stands_above and order.leader_epoch < replica.leader_epoch:
+        stands_above = instruction.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
+        if replica is not None and not stands_above and instruction.leader_epoch < replica.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if replica is not None:
             replica.is_fetching = False
-        if order.deletes:
+        if instruction.deletes:
             self.hosted.pop(p, None)
             self.logs.pop(p, None)
         return ErrorCode.NONE

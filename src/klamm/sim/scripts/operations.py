@@ -34,7 +34,7 @@ def _at_begin(what: str, facts: dict[str, object]) -> list[ScheduledAction]:
 
 
 _OUT_OF_SYNC: Final = (
-    ScheduledAction(7.0, "flap", {"node": 3, "seen_by": [2], "for_s": 60.0}),
+    ScheduledAction(7.0, "follower lags and catches up", {"node": 3, "seen_by": [2], "for_s": 60.0}),
     ScheduledAction(10.0, "kill", {"node": 2, "back_s": 20.0}),
 )
 """t2-1 has nobody to lead it: node 3 is out of sync and node 2 is dead."""
@@ -59,17 +59,25 @@ OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
     "controller dies": _kill_actions(1, back_s=60.0),
     "controller bounces": _kill_actions(1, back_s=0.05),
     "controller's session ends": _at_begin("expire", {"node": 1}),
-    "controller moves": _at_begin("move", {"node": 1, "frozen_s": 0.0}),
+    "/controller is deleted": _at_begin("delete /controller", {"node": 1, "frozen_s": 0.0}),
     "create topic": _at_begin("create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}),
-    "create odd topic": _at_begin("create odd topic", {"topic": "t3", "partitions": [[0, [77, 2]], [4, [3, 1]]]}),
-    "broker leaves in order": _at_begin("leave in order", {"node": 2, "back_s": 1.0, **_ORDERLY_SHUTDOWN}),
-    "controller leaves in order": _at_begin("leave in order", {"node": 1, "back_s": 1.0, **_ORDERLY_SHUTDOWN}),
-    "ISR shrinks and grows": _at_begin("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
-    "ISR shrinks and grows, old leaders": _at_begin("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
+    "create irregular topic": _at_begin(
+        "create irregular topic", {"topic": "t3", "partitions": [[0, [77, 2]], [4, [3, 1]]]}
+    ),
+    "controlled shutdown of a broker": _at_begin(
+        "controlled shutdown", {"node": 2, "back_s": 1.0, **_ORDERLY_SHUTDOWN}
+    ),
+    "controlled shutdown of the controller": _at_begin(
+        "controlled shutdown", {"node": 1, "back_s": 1.0, **_ORDERLY_SHUTDOWN}
+    ),
+    "ISR shrinks and grows": _at_begin("follower lags and catches up", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
+    "ISR shrinks and grows, old leaders": _at_begin(
+        "follower lags and catches up", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}
+    ),
     "log directory fails": _at_begin(
         "fail log dir", {"node": 2, "replicas": [["t1", 0], ["t1", 1], ["t2", 1]], "back_s": 4.0}
     ),
-    "brokers leave together": _at_begin("leave together", {"nodes": [2, 3], "back_s": 1.0}),
+    "brokers shut down together": _at_begin("shut down together", {"nodes": [2, 3], "back_s": 1.0}),
     "reassign": _at_begin("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3], "t1-2": [3, 1]}}),
     "reassign by znode": _at_begin("reassign by znode", {"targets": {"t2-0": [3], "t2-1": [1]}}),
     "cancel a reassignment": [
@@ -80,7 +88,7 @@ OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
         *_at_begin("reassign", {"targets": {"t2-0": [2], "t2-1": [1]}}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "reassign", {"targets": {"t2-0": [3], "t2-1": [3, 1]}}),
     ],
-    "delete what moves": [
+    "delete a topic that is being reassigned": [
         *_at_begin("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "delete topics", {"topics": ["t2"]}),
     ],
@@ -101,31 +109,41 @@ OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
         ScheduledAction(BEGINS_AT_S + 1, "change config", {"type": "brokers", "entity": "<default>", "value": 3}),
         ScheduledAction(BEGINS_AT_S + 2, "change config", {"type": "brokers", "entity": "2", "value": 4}),
     ],
-    "leaders go home by themselves": _kill_actions(1, at_s=11.0, back_s=4.0),
-    "override drops the leader": _at_begin("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": False}),
-    "cancel drops the leader": _at_begin("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": True}),
+    "preferred leaders are elected automatically": _kill_actions(1, at_s=11.0, back_s=4.0),
+    "an override removes the leader": _at_begin(
+        "remove leader by reassignment", {"partition": "t2-0", "others": [2, 3], "cancels": False}
+    ),
+    "a cancellation removes the leader": _at_begin(
+        "remove leader by reassignment", {"partition": "t2-0", "others": [2, 3], "cancels": True}
+    ),
     "the protocol is raised, and lowered for one broker": [
         *_at_begin("roll protocol", {"protocol": "2.8-IV1", "nodes": [3, 1, 2], "in_order": True, "back_s": 0.2}),
         ScheduledAction(BEGINS_AT_S + 4, "roll protocol", _LOWER_THE_PROTOCOL),
-        ScheduledAction(BEGINS_AT_S + 18, "flap", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
+        ScheduledAction(BEGINS_AT_S + 18, "follower lags and catches up", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
     ],
-    "features, producer ids, a list of moves": _at_begin("ask around", {"node": 1, "level": 1}),
-    "an ISR with a stranger": _at_begin("ask oddly", {"oddity": "a stranger in the ISR", "partition": "t2-1"}),
-    "nonsense in znodes": [
-        ScheduledAction(BEGINS_AT_S + n * _MEANWHILE_S, "write nonsense", {"what": what})
+    "features, producer ids, list of reassignments": _at_begin("query controller", {"node": 1, "level": 1}),
+    "a non-replica in the ISR": _at_begin(
+        "send invalid AlterPartition", {"defect": "a non-replica in the ISR", "partition": "t2-1"}
+    ),
+    "malformed znodes": [
+        ScheduledAction(BEGINS_AT_S + n * _MEANWHILE_S, "write malformed znode", {"what": what})
         for n, what in enumerate(_MALFORMED_ZNODES)
     ],
     "topics are deleted": _at_begin("delete topics", {"topics": ["t1", "t2"]}),
-    "topic is deleted and made again": _at_begin("recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}),
+    "topic is deleted and created again": _at_begin("recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}),
     "topic grows": _at_begin("grow topic", {"topic": "t1", "replicas": [[1, 2, 3], [3]], "deletes_first": False}),
     "topic grows and is deleted": _at_begin(
         "grow topic", {"topic": "t1", "replicas": [[1, 2, 3]], "deletes_first": True}
     ),
     "tokens expire": _at_begin("issue tokens", {"name": "token1"}),
-    "foreign broker comes and goes": _at_begin("foreign broker", {"first": "another listener", "for_s": 4.0}),
-    "unreadable topic is mended": _at_begin("mend topic", {"topic": "t3", "replicas": [2], "deletes": False}),
-    "unreadable topic is deleted": _at_begin("mend topic", {"topic": "t3", "replicas": [2], "deletes": True}),
-    "topic is made anew by hand": _at_begin("delete by hand", {"topic": "t3", "node": 2}),
+    "foreign broker registers and leaves": _at_begin("foreign broker", {"first": "another listener", "for_s": 4.0}),
+    "unreadable topic is repaired": _at_begin(
+        "repair unreadable topic", {"topic": "t3", "replicas": [2], "deletes": False}
+    ),
+    "unreadable topic is deleted": _at_begin(
+        "repair unreadable topic", {"topic": "t3", "replicas": [2], "deletes": True}
+    ),
+    "topic is recreated in ZooKeeper": _at_begin("recreate topic in ZooKeeper", {"topic": "t3", "node": 2}),
     "a feature is finalized, raised, lowered and deleted": [
         ScheduledAction(BEGINS_AT_S + n * _EACH_S, "update feature", {"level": level, "how": how})
         for n, (level, how) in enumerate(((1, 1), (2, 1), (5, 1), (4, 1), (3, 2), (0, 2)))
@@ -195,7 +213,7 @@ def _znodes_of(topic: str) -> list[str]:
 
 
 OPERATIONS_WITHOUT_FAULTS: Final[dict[str, Sequence[ScheduledAction]]] = {
-    "a topic of thousands comes, is taken over, and goes": [
+    "thousands of partitions are created, survive a failover and are deleted": [
         ScheduledAction(8.0, "create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
         *_CREATE_SMALL_TOPICS,
         *_kill_actions(1, back_s=3.0),
@@ -203,27 +221,27 @@ OPERATIONS_WITHOUT_FAULTS: Final[dict[str, Sequence[ScheduledAction]]] = {
         ScheduledAction(25.0, "delete topics", {"topics": ["large"]}),
     ],
     "unsupported feature": _at_begin("finalize feature", {"level": 2}),
-    "moves to no brokers at all": _at_begin(
+    "reassignments to invalid replicas": _at_begin(
         "reassign", {"targets": {"t2-0": [], "t2-1": [1, 1], "t1-0": [-1, 2], "t1-1": None}}
     ),
-    "topic is made anew by hand while the controller stands still": [
-        *_at_begin("delete by hand", {"topic": "t3", "node": 2}),
+    "topic is recreated in ZooKeeper while the controller is paused": [
+        *_at_begin("recreate topic in ZooKeeper", {"topic": "t3", "node": 2}),
         ScheduledAction(BEGINS_AT_S + 0.4, "pause", {"node": 1, "for_s": 1.5}),
     ],
-    "somebody asks, and a deletion waits": [
+    "requests to the controller while a deletion waits": [
         *_kill_actions(3, at_s=10.0, back_s=20.0),
         ScheduledAction(14.9, "delete topics", {"topics": ["t1", "t2"]}),
-        *_at_begin("ask around", {"node": 1, "level": 1}),
+        *_at_begin("query controller", {"node": 1, "level": 1}),
     ],
-    "a tree that was restored by half": _at_begin("delete znodes", {"paths": [LOG_DIR_EVENTS, CONTROLLER]}),
-    "topics are deleted by hand, unreadable, and while their deletion waits": [
-        ScheduledAction(9.0, "write nonsense", {"what": "a topic that nobody can read"}),
+    "partly restored ZooKeeper tree": _at_begin("delete znodes", {"paths": [LOG_DIR_EVENTS, CONTROLLER]}),
+    "znodes of unreadable topics and of topics pending deletion are deleted": [
+        ScheduledAction(9.0, "write malformed znode", {"what": "a topic that nobody can read"}),
         ScheduledAction(9.0, "create topic", {"topic": "t3", "replicas": [[3]]}),
         *_kill_actions(3, at_s=10.0, back_s=20.0),
         ScheduledAction(14.5, "delete topics", {"topics": ["t3"]}),
         *_at_begin("delete znodes", {"paths": [*_znodes_of("t3"), topic_path("scrap")]}),
     ],
-    "a topic is made anew by hand while its deletion waits and the controller stands still": [
+    "a topic pending deletion is recreated in ZooKeeper while the controller is paused": [
         ScheduledAction(9.0, "create topic", {"topic": "t3", "replicas": [[3]]}),
         *_kill_actions(3, at_s=10.0, back_s=20.0),
         ScheduledAction(14.0, "delete topics", {"topics": ["t3"]}),
@@ -231,39 +249,39 @@ OPERATIONS_WITHOUT_FAULTS: Final[dict[str, Sequence[ScheduledAction]]] = {
         ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "delete znodes", {"paths": _znodes_of("t3")}),
         ScheduledAction(BEGINS_AT_S + _EACH_S, "create topic", {"topic": "t3", "replicas": [[2]]}),
     ],
-    "records that nobody may write for a while": [
-        ScheduledAction(9.0, "write nonsense", {"what": "pending deletions, no JSON"}),
-        *_at_begin("forbid", {"what": "to change", "paths": [PENDING_DELETIONS, DELETE_TOPICS], "for_s": 6.0}),
+    "pending deletions cannot be written for a while": [
+        ScheduledAction(9.0, "write malformed znode", {"what": "pending deletions, no JSON"}),
+        *_at_begin("forbid by ACL", {"what": "to change", "paths": [PENDING_DELETIONS, DELETE_TOPICS], "for_s": 6.0}),
         *_at_begin("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3]}}),
         *_at_begin("delete topics", {"topics": ["t1"]}),
     ],
-    "a topic of thousands, and a write that fails": [
-        *_at_begin("at step", {"kind": "write", "number": 6, "what": "wholly refused"}),
+    "a write fails while thousands of partitions are created": [
+        *_at_begin("at step", {"kind": "write", "number": 6, "what": "first operation refused"}),
         *_at_begin("create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
     ],
-    "a partition that nobody has": [
-        *_at_begin("create odd topic", {"topic": "t3", "partitions": [[0, []], [1, [2]]]}),
+    "a partition without replicas": [
+        *_at_begin("create irregular topic", {"topic": "t3", "partitions": [[0, []], [1, [2]]]}),
         ScheduledAction(BEGINS_AT_S + 1, "elect preferred", {"partitions": ["t3-0", "t1-0"], "by_znode": False}),
     ],
-    "states that nobody can read for a while": [
-        *_at_begin("forbid", {"what": "to read", "paths": _T1_STATES, "for_s": 4.0}),
-        *_at_begin("flap", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
+    "partition states cannot be read for a while": [
+        *_at_begin("forbid by ACL", {"what": "to read", "paths": _T1_STATES, "for_s": 4.0}),
+        *_at_begin("follower lags and catches up", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
         *_at_begin("reassign", {"targets": {"t1-0": [1, 2], "t2-0": [2]}}),
     ],
-    "a slow broker and whatever may wait for it": [
+    "queues of every kind for a slow broker": [
         *(
             ScheduledAction(8.0 + n / 10, "create topic", {"topic": f"l{n}", "replicas": [[2, 3]] * 1_300})
             for n in range(2)
         ),
         *(ScheduledAction(9.0 + n / 100, "create topic", {"topic": f"e{n}", "replicas": [[1, 2]]}) for n in range(90)),
-        *_at_begin("backlog", {"node": 3, "takes_s": 6.0, "for_s": 15.0}),
+        *_at_begin("slow control requests", {"node": 3, "takes_s": 6.0, "for_s": 15.0}),
         ScheduledAction(BEGINS_AT_S, "create topic", {"topic": "n", "replicas": [[3, 1]]}),
         ScheduledAction(15.2, "delete topics", {"topics": ["l0", "l1"]}),
         *sorted(_DELETE_OTHER_TOPICS + _MEANWHILE, key=lambda h: h.at_s),
     ],
     "a slow broker and sixty deletions": [
         *_CREATE_SMALL_TOPICS,
-        *_at_begin("backlog", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
+        *_at_begin("slow control requests", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
         *sorted(_DELETE_SMALL_TOPICS + _RECREATE_SMALL_TOPICS + _REPEATED_REASSIGNMENTS, key=lambda h: h.at_s),
         *_kill_actions(1, at_s=36.0, back_s=2.0),
     ],
@@ -274,7 +292,7 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "tokens expire": {"token_check_s": 2},
     "a feature is finalized, raised, lowered and deleted": {"supports_features": True},
     "a broker lacks a feature": {"supports_features": True},
-    "states that nobody can read for a while": {"protocol": "2.6-IV0"},
+    "partition states cannot be read for a while": {"protocol": "2.6-IV0"},
 }
 """Where they are not plain: leaders before 2.7 write their ISRs themselves; tokens are looked after only if enabled."""
 

@@ -34,7 +34,7 @@ class Options:
     resend_pause_ms: int = 100
     imbalance_check_s: int = 10
     token_check_s: int = 0
-    """How often delegation tokens are looked at; 0: there are none."""
+    """How often delegation tokens are checked; 0: there are none."""
     rebalances: bool = True
     """auto.leader.rebalance.enable."""
     deletes_topics: bool = True
@@ -85,5 +85,5 @@ class Options:
 
     @classmethod
     def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
-        """A small cluster in asyncio's callback order, without random faults: for scripts written by hand."""
+        """A small cluster in asyncio's callback order, without random faults: for hand-written scripts."""
         return cls(seed, nodes=nodes)

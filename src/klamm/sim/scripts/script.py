@@ -34,7 +34,7 @@ class Script(NamedTuple):
     """Those of the tier: `Options`, or `cluster_tier.options.Options`."""
     actions: Sequence[ScheduledAction]
     heal_at_s: float
-    """Nothing happens any more from then on, and everything is mended."""
+    """From then on no action begins, and all faults are healed."""
 
 
 def write_script(options: Options) -> Script:

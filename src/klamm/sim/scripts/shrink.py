@@ -214,8 +214,8 @@ def as_regression(found: Outcome, seed: int, tier: str) -> str:
 def _options(options: Any) -> str:
     """Source code of the options, naming only those that differ from a plain cluster."""
     made = f"Options.plain(seed={options.seed}, nodes={options.nodes})"
-    told = ", ".join(f"{name}={_quoted(value)}" for name, value in options_beyond_plain(options).items())
-    return f"replace({made}, {told})" if told else made
+    options_text = ", ".join(f"{name}={_quoted(value)}" for name, value in options_beyond_plain(options).items())
+    return f"replace({made}, {options_text})" if options_text else made
 
 
 def _quoted(value: object) -> str:

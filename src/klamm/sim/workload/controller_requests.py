@@ -4,11 +4,12 @@ import asyncio
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
 from klamm.controller.request_batch import Outbox, RequestBatch
 from klamm.controller.states import ControllerState
+from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.actions import ClusterUnderTest, Draw
 from klamm.sim.history.trace import TermBegan
@@ -25,18 +26,18 @@ from klamm.zk import znodes
 
 _WITH_BROKER_EPOCHS: Final = 3
 _RETRY_INTERVAL_S: Final = 0.05
-_NON_REPLICA_IN_ISR: Final = "a stranger in the ISR"
+_NON_REPLICA_IN_ISR: Final = "a non-replica in the ISR"
 _OTHER_LEADER: Final = "another leader"
 _ALTER_PARTITION_DEFECTS: Final = (
     _NON_REPLICA_IN_ISR,
-    "a partition epoch to come",
-    "a leader epoch to come",
-    "a leader epoch that is over",
-    "a partition epoch that is over",
+    "a future partition epoch",
+    "a future leader epoch",
+    "an old leader epoch",
+    "an old partition epoch",
     "an empty ISR",
     "an unknown recovery state",
-    "a leader that begins to recover",
-    "a leader that recovers with others",
+    "a leader that sets itself to recovering",
+    "a recovering leader with a larger ISR",
     _OTHER_LEADER,
     "an unknown partition",
     "an unknown topic",
@@ -155,7 +156,7 @@ async def allow_unclean_by_default(cluster: ClusterUnderTest, draw: Draw) -> Non
 
 async def send_invalid_alter_partition(cluster: ClusterUnderTest, draw: Draw) -> None:
     """The controller gets an AlterPartition with one defect, such as a non-replica in the ISR or a future epoch."""
-    oddity = draw("oddity", lambda rng: rng.choice(_ALTER_PARTITION_DEFECTS))
+    defect = draw("defect", lambda rng: rng.choice(_ALTER_PARTITION_DEFECTS))
     led = sorted(
         f"{p.topic}-{p.partition}" for p, states in cluster.history.states.versions.items() if states[-1].has_leader
     )
@@ -170,16 +171,16 @@ async def send_invalid_alter_partition(cluster: ClusterUnderTest, draw: Draw) ->
         """Send the request while the controller is idle, so that the defect still exists when it is handled."""
         while broker.controller.queue_size or broker.controller.state is not ControllerState.IDLE:  # noqa: ASYNC110  # looks on from outside
             await asyncio.sleep(_RETRY_INTERVAL_S)
-        request = _invalid_alter_partition(broker, TopicPartition(topic, int(number)), oddity)
+        request = _invalid_alter_partition(broker, TopicPartition(topic, int(number)), defect)
         if request is not None:
-            cluster.log(f"node {broker.number} is asked for {chosen} with {oddity}")
+            cluster.log(f"node {broker.number} is asked for {chosen} with {defect}")
             answer = await broker.controller.alter_partition(request, _WITH_BROKER_EPOCHS)
             cluster.log(f"the answer to this invalid ISR change: {answer}")
 
     await await_on_node(cluster, node, ask)
 
 
-def _invalid_alter_partition(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPartitionRequest | None:
+def _invalid_alter_partition(broker: StubBroker, p: TopicPartition, defect: str) -> AlterPartitionRequest | None:
     """An AlterPartition with this defect; None if it cannot be made for this controller."""
     term = broker.controller.term
     partition = term.context.partition(p.topic, p.partition) if term is not None else None
@@ -187,36 +188,39 @@ def _invalid_alter_partition(broker: StubBroker, p: TopicPartition, oddity: str)
         return None
     now, topic_id = partition.leadership, term.context.topics[p.topic].id
     others = sorted(b for b in term.context.registered if b != now.leader)
-    if oddity == _OTHER_LEADER and not others:
+    if defect == _OTHER_LEADER and not others:
         return None
-    sender = others[0] if oddity == _OTHER_LEADER else now.leader
-    asker, strangers = term.context.registered.get(BrokerId(sender)), _live_non_replicas(term.context, partition)
-    if asker is None or topic_id is None or (oddity == _NON_REPLICA_IN_ISR and not strangers):
+    sender = others[0] if defect == _OTHER_LEADER else now.leader
+    registration, non_replicas = (
+        term.context.registered.get(BrokerId(sender)),
+        _live_non_replicas(term.context, partition),
+    )
+    if registration is None or topic_id is None or (defect == _NON_REPLICA_IN_ISR and not non_replicas):
         return None
     isrs = {
-        _NON_REPLICA_IN_ISR: (*now.isr, *strangers[:1]),
+        _NON_REPLICA_IN_ISR: (*now.isr, *non_replicas[:1]),
         "an empty ISR": (),
         _OTHER_LEADER: (BrokerId(sender),),
-        "a partition epoch that is over": (*now.isr, now.leader),
+        "an old partition epoch": (*now.isr, now.leader),
         "an unknown recovery state": (*now.isr, now.leader),
-        "a leader that begins to recover": (now.leader,),
-        "a leader that recovers with others": (now.leader, *now.isr),
+        "a leader that sets itself to recovering": (now.leader,),
+        "a recovering leader with a larger ISR": (now.leader, *now.isr),
     }
     recoveries = {"an unknown recovery state": _NO_RECOVERY}
     data = AlterPartitionRequestPartitionData(
-        partition_index=_LARGE if oddity == "an unknown partition" else p.partition,
-        leader_epoch=now.leader_epoch + _epoch_offset(oddity, "a leader epoch"),
-        partition_epoch=now.partition_epoch + _epoch_offset(oddity, "a partition epoch"),
-        leader_recovery_state=recoveries.get(oddity, int("recover" in oddity)),
-        new_isr_with_epochs=[BrokerState(broker_id=b, broker_epoch=-1) for b in isrs.get(oddity, now.isr)],
+        partition_index=_LARGE if defect == "an unknown partition" else p.partition,
+        leader_epoch=now.leader_epoch + _epoch_offset(defect, "leader epoch"),
+        partition_epoch=now.partition_epoch + _epoch_offset(defect, "partition epoch"),
+        leader_recovery_state=recoveries.get(defect, int("recover" in defect)),
+        new_isr_with_epochs=[BrokerState(broker_id=b, broker_epoch=-1) for b in isrs.get(defect, now.isr)],
     )
-    unknown = UUID(int=_LARGE) if oddity == "an unknown topic" else topic_id
-    return AlterPartitionRequest(sender, asker.epoch, [AlterPartitionRequestTopicData(p.topic, unknown, [data])])
+    unknown = UUID(int=_LARGE) if defect == "an unknown topic" else topic_id
+    return AlterPartitionRequest(sender, registration.epoch, [AlterPartitionRequestTopicData(p.topic, unknown, [data])])
 
 
-def _epoch_offset(oddity: str, what: str) -> int:
+def _epoch_offset(defect: str, what: str) -> int:
     """1 if the defect is a future epoch of this kind, -1 if it is an old one, else 0."""
-    return {f"{what} to come": 1, f"{what} that is over": -1}.get(oddity, 0)
+    return {f"a future {what}": 1, f"an old {what}": -1}.get(defect, 0)
 
 
 def _live_non_replicas(context: ControllerContext, partition: Partition) -> list[int]:

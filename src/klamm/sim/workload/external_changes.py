@@ -115,8 +115,8 @@ async def repair_unreadable_topic(cluster: ClusterUnderTest, draw: Draw) -> None
             await client.create(znodes.delete_topic_path(topic), b"")
         await asyncio.sleep(_RETRY_INTERVAL_S)
     finally:
-        mended = {0: ReplicaAssignment(tuple(map(BrokerId, replicas)))}
-        await client.set(path, znodes.encode_topic(None, mended))
+        repaired = {0: ReplicaAssignment(tuple(map(BrokerId, replicas)))}
+        await client.set(path, znodes.encode_topic(None, repaired))
 
 
 async def recreate_topic_in_zookeeper(cluster: ClusterUnderTest, draw: Draw) -> None:

@@ -1,7 +1,7 @@
 """A client's connection to a model server. Source: NIOServerCnxn, ZooKeeperServer, FinalRequestProcessor.
 
 Requests are answered in order, each once the server has applied its transaction. A request that needs the leader waits
-while none is reachable, and so do all requests behind it.
+while none is reachable, and so do all requests after it.
 """
 
 import asyncio

@@ -93,9 +93,9 @@ Committed = Callable[[Transaction, Sequence[Op]], None]
 class Ensemble:
     """The shared state of a model ensemble: create it, then its servers; call `start` within a running loop."""
 
-    def __init__(self, clock: Clock, dice: Rng, settings: EnsembleSettings | None = None) -> None:
+    def __init__(self, clock: Clock, rng: Rng, settings: EnsembleSettings | None = None) -> None:
         self._clock = clock
-        self._dice = dice
+        self._rng = rng
         self.settings = settings or EnsembleSettings()
         self.tree = Tree()
         self.sessions: dict[int, SessionRecord] = {}
@@ -189,7 +189,7 @@ class Ensemble:
         """Open a session; return it and the zxid at which it exists."""
         granted = max(self.settings.min_session_ms, min(timeout_ms, self.settings.max_session_ms))
         self._next_session += 1
-        session = SessionRecord(self._next_session, granted, self._dice.randbytes(PASSWORD_BYTES))
+        session = SessionRecord(self._next_session, granted, self._rng.randbytes(PASSWORD_BYTES))
         self.sessions[session.id] = session
         self.touch(session)
         return session, self._commit(session.id, []).zxid

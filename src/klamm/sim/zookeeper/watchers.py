@@ -39,22 +39,22 @@ class Watchers(Generic[W]):
 
     def fire(self, event: WatchEvent) -> list[W]:
         """Remove the one-shot watches that this event triggers; return all watchers that it concerns, each once."""
-        told: dict[W, None] = {}
+        notified: dict[W, None] = {}
         if self.subtrees and event.type is not EventType.CHILDREN_CHANGED:
-            told |= self._watchers_above(event.path)
+            notified |= self._watchers_above(event.path)
         if event.type is not EventType.CHILDREN_CHANGED:
-            told |= self.data.pop(event.path, {})
+            notified |= self.data.pop(event.path, {})
         if event.type in (EventType.DELETED, EventType.CHILDREN_CHANGED):
-            told |= self.children.pop(event.path, {})
-        return list(told)
+            notified |= self.children.pop(event.path, {})
+        return list(notified)
 
     def _watchers_above(self, path: str) -> dict[W, None]:
         """Return the watchers of this path's subtree and of the subtree of each of its ancestors."""
-        told: dict[W, None] = {}
+        notified: dict[W, None] = {}
         while True:
-            told |= self.subtrees.get(path, {})
+            notified |= self.subtrees.get(path, {})
             if path == "/":
-                return told
+                return notified
             path = parent_of(path)
 
     def forget(self, watcher: W) -> None:

@@ -163,7 +163,7 @@ def test_watches_of_the_zookeeper_model_restored_after_reconnection_miss_no_chan
         await other.set("/a", b"changed")
         await other.create("/new", b"")
         model.network.reset("a", "zk-1")
-        model.network.mend_all()
+        model.network.end_all_cuts()
         await asyncio.sleep(3)
         assert heard == ["DATA_CHANGED /a", "CREATED /new"]
         await other.create("/a/b", b"")

@@ -1,4 +1,4 @@
-"""Sending one batch to the leader of its partition, again until its fate is known."""
+"""Sending one batch to the leader of its partition, again until it is known whether it was stored."""
 
 import asyncio
 from collections.abc import Callable
@@ -80,7 +80,7 @@ class BatchSender:
 
 
 def _raise_if_final(transactional_id: str, error: ErrorCode) -> None:
-    """Raise ProducerFenced or RequestRefused for the errors after which the transaction cannot go on."""
+    """Raise ProducerFenced or RequestRefused for the errors after which the transaction cannot continue."""
     if error in _FENCED:
         raise ProducerFenced(transactional_id, error)
     if error is ErrorCode.INVALID_TXN_STATE:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
 from klamm.client.committed_offsets import committed_of, offset_commit_request, offset_fetch_request
+from klamm.client.leaders import OffsetAndEpoch, offsets_of
 from klamm.client.routing import CoordinatorRoute, CoordinatorType
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode, KlammError
@@ -52,7 +53,7 @@ class Committer:
     async def _commit(self, partition: TopicPartition) -> None:
         """Commit the next offset of the partition, and report whether the commit is known to have succeeded."""
         self._number += 1
-        request = offset_commit_request(self._group, {partition: self._number})
+        request = offset_commit_request(self._group, {partition: OffsetAndEpoch(self._number)})
         try:
             answer = await self._ask(request, _error_of_commit)
             error = ErrorCode(_error_of_commit(answer))
@@ -69,7 +70,8 @@ class Committer:
             return str(error)
         if answer.error_code:
             return ErrorCode(answer.error_code).name
-        self._tell(CommittedOffsetRead(self._group, partition, committed_of(answer).get(partition, -1)))
+        committed = offsets_of(committed_of(answer))
+        self._tell(CommittedOffsetRead(self._group, partition, committed.get(partition, -1)))
         return ""
 
     async def _ask(self, request: Request, error_of: Callable[[Any], int]) -> Any:

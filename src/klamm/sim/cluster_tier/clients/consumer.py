@@ -10,8 +10,9 @@ from klamm.client.backoff import Backoff
 from klamm.client.errors import UnsupportedVersion
 from klamm.client.offsets import EARLIEST, list_offsets
 from klamm.client.read_committed import Aborted, AbortedTransactions, is_abort_marker
-from klamm.client.records import FetchLimits, fetch_request, partition_data_of
+from klamm.client.records import FetchLimits, FetchPosition, fetch_request, partition_data_of
 from klamm.client.versions import Request
+from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -34,6 +35,8 @@ class Decoded(NamedTuple):
     records: tuple[tuple[int, bytes], ...] = ()
     control: frozenset[int] = frozenset()
     aborted: frozenset[int] = frozenset()
+    next_offset: int = -1
+    """After the last batch, of which compaction may have removed the last records; -1 without a batch."""
 
     @property
     def visible(self) -> list[tuple[int, bytes]]:
@@ -45,7 +48,6 @@ class Read(NamedTuple):
     """What one Fetch answered; `error` is NONE where it answered records."""
 
     error: ErrorCode
-    leader: Leader
     found: Decoded = Decoded()
     high_watermark: int = -1
     log_start: int = -1
@@ -53,7 +55,7 @@ class Read(NamedTuple):
 
 
 class Reader:
-    """Reads partitions from their leaders, in the leader epoch that it knows."""
+    """Reads partitions from their leaders, or from followers, in the leader epoch that it knows."""
 
     def __init__(self, client: AsyncClient) -> None:
         self.client = client
@@ -64,16 +66,19 @@ class Reader:
 
         Raises ConnectionLost, RetriableError, and CorruptRecords where a batch is damaged.
         """
-        leader = await self.locator.leader(partition)
+        return await self.read_from(await self.locator.leader(partition), partition, offset, limits)
+
+    async def read_from(self, leader: Leader, partition: TopicPartition, offset: int, limits: FetchLimits) -> Read:
+        """Fetch as `read` does, in the epoch of this leader; its address may be that of a follower."""
         topic_id = leader.topic_id if leader.topic_id != ZERO_ID else None
-        request = fetch_request(partition, topic_id, offset, limits)
+        request = fetch_request(partition, topic_id, FetchPosition(offset, leader.epoch), limits)
         data = await self._ask(leader, request, partition)
         if data.error_code:
             self.locator.forget(partition)
-            return Read(ErrorCode(data.error_code), leader)
+            return Read(ErrorCode(data.error_code))
         aborted = [Aborted(a.first_offset, a.producer_id) for a in data.aborted_transactions or ()]
         found = records_from(data.records or b"", offset, aborted)
-        return Read(ErrorCode.NONE, leader, found, data.high_watermark, data.log_start_offset, data.last_stable_offset)
+        return Read(ErrorCode.NONE, found, data.high_watermark, data.log_start_offset, data.last_stable_offset)
 
     async def start_of(self, partition: TopicPartition) -> int:
         """Ask the leader for the log start offset. Raises KlammError."""
@@ -88,8 +93,8 @@ class Reader:
         """
         leader = await self.locator.leader(partition)
         topic_id = leader.topic_id if leader.topic_id != ZERO_ID else None
-        request = fetch_request(partition, topic_id, 0, FetchLimits(1, 0, 0))
-        data = await self._ask(leader._replace(epoch=leader_epoch), request, partition)
+        request = fetch_request(partition, topic_id, FetchPosition(0, leader_epoch), FetchLimits(1, 0, 0))
+        data = await self._ask(leader, request, partition)
         return ErrorCode(data.error_code)
 
     async def _ask(self, leader: Leader, request: Request, partition: TopicPartition) -> Any:
@@ -97,8 +102,6 @@ class Reader:
 
         After a lost connection the leader is looked up again.
         """
-        message: Any = request.message
-        message.topics[0].partitions[0].current_leader_epoch = leader.epoch
         try:
             answer = await self.client.ask(leader.address, request)
         except (*TRANSIENT, UnsupportedVersion):
@@ -116,6 +119,7 @@ def records_from(content: bytes, offset: int, aborted: Iterable[Aborted] = ()) -
     found: list[tuple[int, bytes]] = []
     control: set[int] = set()
     hidden: set[int] = set()
+    next_offset = -1
     transactions = AbortedTransactions(aborted)
     try:
         for header in batches(content):
@@ -128,14 +132,20 @@ def records_from(content: bytes, offset: int, aborted: Iterable[Aborted] = ()) -
             if header.is_control:
                 control.update(r.offset for r in decoded)
             found.extend((r.offset, r.value or b"") for r in decoded)
+            next_offset = header.next_offset
     except CorruptRecords:
         if not found:
             raise
-    return Decoded(tuple(found), frozenset(control), frozenset(hidden))
+    return Decoded(tuple(found), frozenset(control), frozenset(hidden), next_offset)
 
 
 class Consumer:
-    """`await run()` until cancelled; one partition after the other, of those that there are."""
+    """`await run()` until cancelled; one partition after the other, of those that there are.
+
+    With `reads_followers` it reads from random replicas, as a consumer does whose rack the leader's replica selector
+    takes into account (KIP-392). Where a follower does not answer with records or has less than the consumer has read,
+    the next read goes to the leader.
+    """
 
     def __init__(
         self,
@@ -146,9 +156,13 @@ class Consumer:
         tell: Callable[[ClientEvent], None],
         *,
         reads_committed: bool = False,
+        reads_followers: bool = False,
     ) -> None:
         self._name = name
         self._reads_committed = reads_committed
+        self._reads_followers = reads_followers
+        self._only_leader: set[TopicPartition] = set()
+        """Partitions of which a follower gave no records: the leader is asked next."""
         self._reader = Reader(client)
         self._rng = rng
         self._partitions = partitions
@@ -165,8 +179,16 @@ class Consumer:
                     self._tell(CorruptPoll(self._name, partition, str(error)))
                 except KlammError:
                     self._reader.locator.forget(partition)
+                    self._only_leader.add(partition)
                     await asyncio.sleep(_BACKOFF_S)
             await asyncio.sleep(_BACKOFF_S)
+
+    def _choose_follower(self, partition: TopicPartition, leader: Leader) -> tuple[int, Address] | None:
+        """Id and address of the follower to read from next; None where that is the leader."""
+        if self._reads_followers and leader.followers and partition not in self._only_leader:
+            return self._rng.choice(leader.followers)
+        self._only_leader.discard(partition)
+        return None
 
     async def _poll(self, partition: TopicPartition) -> None:
         """Read once from the partition at the consumer's position, report the records, and advance the position."""
@@ -174,11 +196,15 @@ class Consumer:
         limits = FetchLimits(
             self._rng.choice(_MAX_BYTES), self._rng.choice(_WAITS_MS), read_committed=self._reads_committed
         )
-        read = await self._reader.read(partition, position, limits)
-        if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        leader = await self._reader.locator.leader(partition)
+        chosen = self._choose_follower(partition, leader)
+        follower, address = chosen if chosen is not None else (None, leader.address)
+        read = await self._reader.read_from(leader._replace(address=address), partition, position, limits)
+        if follower is not None and not read.found.records:
+            self._only_leader.add(partition)
+        if read.error is ErrorCode.OFFSET_OUT_OF_RANGE and follower is None:
             await self._seek(partition, position)
         elif read.error is ErrorCode.NONE:
-            leader = read.leader
             self._tell(
                 Polled(
                     self._name,
@@ -191,6 +217,7 @@ class Consumer:
                     read.log_start,
                     read.found.control,
                     read.found.aborted if self._reads_committed else None,
+                    follower,
                 )
             )
             if read.found.records:

@@ -1,7 +1,7 @@
 """A client that copies records of one partition to others exactly once: in transactions, with the offset it has read.
 
 Its producers replace each other under one transactional id, also while the former one still runs: the newest fences
-it, and goes on at the group's committed offset.
+it, and continues at the group's committed offset.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class Copier:
 
 
 class _Producer:
-    """One producer of the transactional id, until it is fenced, cannot go on, or nothing may be sent."""
+    """One producer of the transactional id, until it is fenced, cannot continue, or nothing may be sent."""
 
     def __init__(self, copier: Copier, number: int, source: TopicPartition) -> None:
         self._copier = copier
@@ -103,7 +103,7 @@ class _Producer:
         """Return the group's committed offset, from which copying continues; wait for the end of open transactions."""
         route = CoordinatorRoute(self._client.cluster, CoordinatorType.GROUP, self._copier.name)
         found = await self._client.run(fetch_committed(route, [self._source], self._backoff()))
-        return found.get(self._source, 0)
+        return found[self._source].offset if self._source in found else 0
 
     async def _copy(self, position: int, destinations: Sequence[TopicPartition]) -> int:
         """Copy what is there at this offset in one transaction; return the next offset.

@@ -45,6 +45,23 @@ async def read_to_the_end(
     return reads
 
 
+async def read_compacted(world: World, nodes: int, port: int, partition: TopicPartition) -> FinalRead:
+    """Read a partition from its beginning; `error` says why that fails."""
+    read = FinalRead()
+    async with open_client(world, "final compacted", nodes, port) as client:
+        reader = Reader(client)
+        for _ in range(_TRIES):
+            try:
+                await _read_all(reader, partition, read)
+            except (KlammError, CorruptRecords) as error:
+                read.error = str(error)
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                read.error = ""
+                break
+    return read
+
+
 async def _write_and_read(reader: Reader, p: TopicPartition, send: Send, read: FinalRead, now_ms: int) -> str:
     """Write to the partition and read it; return why that fails, empty if it works."""
     try:
@@ -98,6 +115,6 @@ async def _reads(reader: Reader, p: TopicPartition, offset: int, limits: FetchLi
         if found.error:
             raise RetriableError(f"a Fetch at offset {offset} is answered {found.error.name}")
         yield found
-        if not found.found.records:
+        if found.found.next_offset <= offset:
             return
-        offset = found.found.records[-1][0] + 1
+        offset = found.found.next_offset

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.errors import ConnectionLost, RetriableError
 from klamm.model.cluster import Address
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.world import World
 
 ANSWER_TIMEOUT_S: Final = 4.0
@@ -18,14 +18,22 @@ class Leader(NamedTuple):
     id: int
     epoch: int
     topic_id: uuid.UUID
+    followers: tuple[tuple[int, Address], ...] = ()
+    """Id and address of the other replicas."""
 
 
 class Locator:
-    """Remembers leaders until it is told that one was not there."""
+    """Remembers leaders until it is told that one was not there, and leader epochs permanently.
+
+    As Kafka's clients do, it ignores metadata with a lower leader epoch than it has seen (KIP-320): a broker that is
+    cut off from the controller may still name itself leader.
+    """
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
         self._leaders: dict[TopicPartition, Leader] = {}
+        self._epochs: dict[tuple[uuid.UUID, TopicPartition], int] = {}
+        """By topic id and partition: the highest leader epoch in any metadata."""
 
     async def leader(self, partition: TopicPartition) -> Leader:
         """Return the partition's leader; where it is not known, metadata is requested.
@@ -49,10 +57,18 @@ class Locator:
         brokers = self._client.cluster.brokers
         answer = topics.get(topic)
         for p in answer.partitions if answer is not None else ():
-            address = brokers.get(p.leader_id)  # type: ignore[call-overload]
+            address = brokers.get(BrokerId(p.leader_id))
             if answer is not None and address is not None:
                 of = TopicPartition(topic, p.partition_index)
-                self._leaders[of] = Leader(address, p.leader_id, p.leader_epoch, answer.topic_id)
+                others = (BrokerId(n) for n in p.replica_nodes if n != p.leader_id)
+                followers = tuple((n, brokers[n]) for n in others if n in brokers)
+                self._learn(of, Leader(address, p.leader_id, p.leader_epoch, answer.topic_id, followers))
+
+    def _learn(self, partition: TopicPartition, leader: Leader) -> None:
+        """Keep the partition's leader, unless a higher leader epoch is known."""
+        key = leader.topic_id, partition
+        if leader.epoch >= self._epochs.get(key, leader.epoch):
+            self._epochs[key], self._leaders[partition] = leader.epoch, leader
 
 
 def open_client(world: World, name: str, nodes: int, port: int) -> AsyncClient:

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
 from klamm.client.committed_offsets import Membership
 from klamm.client.group_member import GroupMember, Heartbeat, MemberSettings, MembershipLost, commit
+from klamm.client.leaders import OffsetAndEpoch
 from klamm.client.records import FetchLimits
 from klamm.client.routing import CoordinatorRoute, CoordinatorType
 from klamm.client.steps import Steps
@@ -64,9 +65,11 @@ class Member:
         self.may_go: Callable[[], bool] = lambda: True
         """Whether members still come and go; once they do not, the last one stays."""
         self.may_commit: Callable[[], bool] = lambda: True
-        self.falls_silent: Callable[[Assigned], bool] = lambda assigned: False
+        self.stops_heartbeats: Callable[[Assigned], bool] = lambda assigned: False
         """Whether the member with this assignment sends nothing from now on, and no other one follows it."""
-        self._is_silent = False
+        self._has_stopped_heartbeats = False
+        self._assigned_id = ""
+        """The member id of the last assignment; empty before the first of a stay."""
 
     async def run(self) -> None:
         """Join the group for a while, then stay away for a while, again and again, until this member retires."""
@@ -75,13 +78,14 @@ class Member:
                 self._group, self._topics, session_timeout_ms=_SESSION_MS, rebalance_timeout_ms=_REBALANCE_MS
             )
             member = GroupMember(self._client.cluster, settings)
+            self._assigned_id = ""
             ends_s = asyncio.get_running_loop().time() + self._rng.expovariate(1 / _LIFE_S)
             while self._stays(ends_s):
                 try:
                     await self._take_part(member, ends_s)
                 except (KlammError, TimeoutError, OSError):
                     await asyncio.sleep(_ROUND_S)
-            if self._is_silent:
+            if self._has_stopped_heartbeats:
                 self._tell(MemberGone(self._group, member.membership.member_id))
                 return
             await self._leave_or_stop_heartbeats(member)
@@ -90,32 +94,36 @@ class Member:
             await asyncio.sleep(self._rng.expovariate(1 / _ABSENCE_S))
 
     def _stays(self, ends_s: float) -> bool:
-        """Whether the member stays: until this time, or where members do not go any more, until it falls silent."""
-        return not self._is_silent and (not self.may_go() or asyncio.get_running_loop().time() < ends_s)
+        """Whether the member stays in the group: until `ends_s`, or at rest until it stops sending heartbeats."""
+        return not self._has_stopped_heartbeats and (not self.may_go() or asyncio.get_running_loop().time() < ends_s)
 
     async def _take_part(self, member: GroupMember, ends_s: float) -> None:
         """Join, and read until the generation ends or this member goes. Raises KlammError."""
+        former_id = self._assigned_id
         assigned = await self._client.run(member.join(self._backoff(_JOIN_S)))
         generation = member.membership.generation
+        self._assigned_id = member.membership.member_id
+        if former_id not in ("", self._assigned_id):
+            self._tell(MemberGone(self._group, former_id))  # the coordinator did not know it any more
         now_s = asyncio.get_running_loop().time()
         assignment = Assigned(self._group, generation, member.membership.member_id, assigned, now_s)
         self._tell(assignment)
         await self._commit_late()
         committed = await self._client.run(member.committed(assigned, self._backoff(_PATIENCE_S)))
-        positions = {p: committed.get(p, 0) for p in assigned}
-        told = dict(positions)
+        positions = {p: committed[p].offset if p in committed else 0 for p in assigned}
+        reported = dict(positions)
         while self._stays(ends_s):
             await asyncio.sleep(_ROUND_S)
-            if self.falls_silent(assignment):
-                self._is_silent = True
+            if self.stops_heartbeats(assignment):
+                self._has_stopped_heartbeats = True
                 return
             for p in positions:
                 positions[p] = await self._read(p, positions[p])
             beat = await self._client.run(member.heartbeat(self._backoff(_PATIENCE_S)))
-            read = {p: offset for p, offset in positions.items() if offset != told[p]}
+            read = {p: offset for p, offset in positions.items() if offset != reported[p]}
             if read and self.may_commit():
                 await self._commit(member, read)
-                told |= read
+                reported |= read
             if beat is Heartbeat.REBALANCE:
                 return
             if await self._client.run(member.has_partition_change(self._backoff(_PATIENCE_S))):
@@ -134,14 +142,15 @@ class Member:
     async def _commit(self, member: GroupMember, offsets: dict[TopicPartition, int]) -> None:
         """Commit offsets as a member of the group's current generation. Raises KlammError."""
         self._former = member.membership, offsets
-        await self._commit_and_report(member.membership, offsets, member.commit(offsets, self._backoff(_PATIENCE_S)))
+        committing = member.commit(_without_epochs(offsets), self._backoff(_PATIENCE_S))
+        await self._commit_and_report(member.membership, offsets, committing)
 
     async def _commit_late(self) -> None:
         """Commit once more as a member of the former generation, like a request that arrives late."""
         former, self._former = self._former, None
         if former is not None and self.may_commit() and self._rng.random() < _COMMITS_LATE:
             membership, offsets = former
-            late = commit(self._route, offsets, self._backoff(_PATIENCE_S), membership)
+            late = commit(self._route, _without_epochs(offsets), self._backoff(_PATIENCE_S), membership)
             with contextlib.suppress(MembershipLost):
                 await self._commit_and_report(membership, offsets, late)
 
@@ -169,3 +178,8 @@ class Member:
     def _backoff(self, total_s: float) -> Backoff:
         """Return the waits between the attempts of one request, which end after `total_s`."""
         return Backoff(asyncio.get_running_loop().time, total_s)
+
+
+def _without_epochs(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndEpoch]:
+    """The offsets as a client commits them that knows no leader epochs."""
+    return {partition: OffsetAndEpoch(offset) for partition, offset in offsets.items()}

@@ -1,4 +1,4 @@
-"""A producer: batches of numbered records to partitions in turn, each sent again until its fate is known or given up.
+"""A producer: batches of numbered records to partitions in turn, each repeated until it is acknowledged or refused.
 
 It has one batch in flight. With a producer id it numbers batches as an idempotent producer does; where it gives a batch
 up it takes a new producer id, since nobody can tell which sequence comes next.
@@ -47,8 +47,11 @@ class Producer:
         rng: Rng,
         partitions: Callable[[], Sequence[TopicPartition]],
         tell: Callable[[Send | ClientEvent], None],
+        key_of: Callable[[bytes], bytes | None] = lambda value: None,
     ) -> None:
+        """`key_of` gives the key of the record with this value; records have none by default."""
         self._name = name
+        self._key_of = key_of
         self._world = world
         self._client = client
         self._sender = BatchSender(world, client, name, tell)
@@ -76,7 +79,7 @@ class Producer:
         send.is_idempotent = self._style.is_idempotent
         self._tell(send)
         now_ms = self._world.clock.now_ms()
-        records = [NewRecord(value, None, now_ms) for value in send.values]
+        records = [NewRecord(value, self._key_of(value), now_ms) for value in send.values]
         sequence = self._sequences.get(partition, 0) if self._style.is_idempotent else -1
         epoch = 0 if self._style.is_idempotent else -1
         batch = build_batch(records, producer_id=self._producer_id, producer_epoch=epoch, base_sequence=sequence)

@@ -84,8 +84,10 @@ def high_watermark_is_monotone(history: TierHistory, event: Polled) -> str | Non
     """Within a leader epoch and one process of the leader, a consumer never gets a lower high watermark than before.
 
     A leader that restarts begins at its checkpoint. As in Kafka it may do so in the same leader epoch, where a new
-    controller takes over meanwhile and finds its broker alive.
+    controller takes over meanwhile and finds its broker alive. The high watermarks of followers fall with it.
     """
+    if event.follower is not None:
+        return None
     before = history.high_watermarks.get(history.key_of_high_watermark(event), -1)
     if event.high_watermark >= before or before > history.promised_end(event.partition):
         return None

@@ -1,4 +1,4 @@
-"""What must lie on the disks; judged from the files and from what clients were told, not from the memory of nodes."""
+"""What must be on the disks; judged from the files and from what clients were told, not from the memory of nodes."""
 
 from collections.abc import Iterable
 
@@ -6,6 +6,7 @@ from klamm.log.checkpoints import checkpoint_lines
 from klamm.log.errors import CorruptFile
 from klamm.log.names import LEADER_EPOCHS
 from klamm.model.ids import TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.cluster_tier.history import TierHistory, records_told
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs, ReplicaLog
 from klamm.sim.cluster_tier.trace import (
@@ -86,19 +87,31 @@ def joining_replicas_have_the_leaders_epoch(history: TierHistory, event: StateWr
 
 
 def committed_records_are_not_truncated(history: TierHistory, event: Truncated) -> str | None:
-    """No replica truncates a committed record, whether the replica is in sync or not."""
+    """No replica truncates a committed record that the leader still has, whether the replica is in sync or not.
+
+    Each replica applies retention on its own: a follower that was told of the former leader's log start removes what
+    lies before it, although the next leader may still have those records.
+    """
     p = event.partition
     log, state = history.disks[event.node].of(p), history.state(p)
     if log is None or state is None:
         return None
     leader = history.disks[state.leader].of(p) if state.has_leader else None
-    start = max(event.offset, leader.start) if leader is not None else event.offset
+    start = max(event.offset, _log_start(history, p, state))
     for offset, value in history.promised(p):
         if not start <= offset < event.end or log.value_at(offset) != value:
             continue
         if leader is None or leader.epoch_at(offset) in (None, log.epoch_at(offset)):
             return f"{p}: replica {event.node} cuts its log at {event.offset}; {value!r} is committed at {offset}"
     return None
+
+
+def _log_start(history: TierHistory, p: TopicPartition, state: LeaderAndIsr) -> int:
+    """The log start of the leader; for a topic with retention the highest in the ISR, as any member may have led."""
+    facts = history.topics.get(p.topic)  # None for internal and compacted topics
+    has_retention = facts is not None and facts.has_retention
+    members = state.isr if has_retention else (state.leader,) if state.has_leader else ()
+    return max((log.start for b in members if (log := history.disks[b].of(p)) is not None), default=0)
 
 
 def retention_keeps_what_is_not_replicated(history: TierHistory, event: Expired) -> str | None:
@@ -124,7 +137,7 @@ def nothing_is_appended_after_an_error(history: TierHistory, event: WrittenAfter
 def recovery_points_are_on_the_device(history: TierHistory, event: PowerLost) -> str | None:
     """Everything below the offset in the recovery point checkpoint survives a power loss.
 
-    Partitions with a flipped bit are left out: nothing is read behind it, and a power loss may bring it back.
+    Partitions with a flipped bit are left out: nothing is read after it, and a power loss may bring it back.
     """
     for p, after in event.ends.items():
         if p not in history.destroyed and event.recovery_points.get(p, 0) > after:
@@ -143,19 +156,19 @@ def recovery_keeps_what_was_written(history: TierHistory, event: NodeStarted) ->
         log = disk.of(p)
         if log is None or log.directory.rpartition("/")[0] not in event.directories:
             continue
-        if p not in history.destroyed and (wrong := problem_of(log)):
+        if p not in history.destroyed and (wrong := problem_of(log, has_gaps=history.is_compacted(p))):
             return f"{p}: replica {event.node}, just started: {wrong}"
     return None
 
 
-def problem_of(log: ReplicaLog) -> str | None:
-    """What is wrong with the log of one replica; None if it is intact."""
+def problem_of(log: ReplicaLog, *, has_gaps: bool = False) -> str | None:
+    """What is wrong with the log of one replica; None if it is intact. The log of a compacted topic has gaps."""
     if log.damage is not None:
         return log.damage
     expected, epoch = log.start, -1
     for batch in log.batches():
         header = batch.header
-        if header.base_offset != expected:
+        if header.base_offset < expected or (header.base_offset > expected and not has_gaps):
             return f"offset {header.base_offset} follows where {expected} is next"
         if header.partition_leader_epoch < epoch:
             return f"leader epoch {header.partition_leader_epoch} at offset {header.base_offset} follows epoch {epoch}"

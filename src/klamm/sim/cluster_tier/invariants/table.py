@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from klamm.sim.cluster_tier.invariants import clients, groups, logs, rest, transactions
+from klamm.sim.cluster_tier.invariants import clients, compaction, groups, logs, rest, transactions
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     Assigned,
@@ -74,6 +74,7 @@ AT_REST: Final = (
     Row(69, transactions.no_transaction_stays_open, (), tickets="KIP-890"),
     Row(47, transactions.transactions_are_whole),
     Row(50, transactions.records_are_copied_once),
+    Row(48, compaction.newest_values_survive_compaction),
     Row(63, rest.replicas_are_identical, (), tickets="KAFKA-6361"),
     Row(70, rest.logs_are_whole),
     Row(65, rest.epoch_files_agree_with_batches, (), tickets="KAFKA-7415, KAFKA-10432"),

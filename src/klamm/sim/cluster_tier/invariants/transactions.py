@@ -11,7 +11,7 @@ from klamm.sim.cluster_tier.trace import Acknowledged, Polled, SendState, Transa
 
 
 def only_committed_transactions_are_read(history: TierHistory, event: Polled) -> str | None:
-    """A consumer of committed data reads no record of a transaction that nobody asked to commit."""
+    """A consumer of committed data reads no record of a transaction whose commit was never requested."""
     if event.aborted is None or not _keeps_transactions(history):
         return None
     for offset, value in event.records:
