@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType
 
-from klamm.insight.journal import LINE_ID, TOLD
+from klamm.insight.journal import LINE_ID, parsed
 from klamm.telemetry.journal_reader import describe_event, parse_lines
 
 DELETED: Final = "deleted"
@@ -22,9 +22,10 @@ REASSIGNMENT_STEP: Final = "reassignment step"
 
 _COMMON: Final = (*LINE_ID, "controller_epoch", "cause")
 _STATE: Final = (
-    "topic", "partition", "leader_from", "leader_to", "leader_epoch", "partition_epoch", "isr_from", "isr", "unclean",
-    "replicas", "rejected",
+    "leader_from", "leader_to", "leader_epoch", "partition_epoch", "isr_from", "isr", "unclean", "replicas",
 )  # fmt: skip
+_TOLD: Final = ("event", "found")
+"""The kinds of lines from whose text events are described."""
 
 
 def state_steps(lines: DataFrame) -> DataFrame:
@@ -33,41 +34,54 @@ def state_steps(lines: DataFrame) -> DataFrame:
     `what` is the kind of decision, `REASSIGNMENT_STEP`, or `DELETED`. A topic whose znodes were deleted by hand has one
     row without `partition`.
     """
-    decided = lines.where("kind = 'decision' and leader_to is not null").withColumn("what", sql.col("decision"))
-    assigned = (
-        lines.where("kind = 'reassignment' and replicas is not null")
-        .withColumn("what", sql.lit(REASSIGNMENT_STEP))
-        .withColumn("rejected", sql.lit(None).cast("array<array<string>>"))
+    own = parsed(lines, ("decision", "reassignment"), ("decision", "topic", "partition", *_STATE, "rejected"))
+    is_decision = sql.col("kind") == "decision"
+    changed = own.where(
+        sql.when(is_decision, sql.col("leader_to").isNotNull()).otherwise(sql.expr("replicas is not null"))
     )
-    own = decided.unionByName(assigned).select(*_COMMON, "what", *_STATE)
+    steps = changed.select(
+        *_COMMON,
+        sql.when(is_decision, sql.col("decision")).otherwise(REASSIGNMENT_STEP).alias("what"),
+        "topic",
+        "partition",
+        *_STATE,
+        sql.when(is_decision, sql.col("rejected")).alias("rejected"),
+    )
+    return steps.unionByName(_ends(lines), allowMissingColumns=True)
+
+
+def _ends(lines: DataFrame) -> DataFrame:
+    """The deletions of partitions, and of whole topics by hand."""
+    ended = parsed(lines, ("deletion", "found"), ("step", "partitions", "deleted"))
     completed = (
-        lines.where("kind = 'deletion' and step = 'completed'")
+        ended.where("kind = 'deletion' and step = 'completed'")
         .select(*_COMMON, sql.explode("partitions").alias("topic", "numbers"))
         .select(*_COMMON, "topic", sql.explode("numbers").alias("partition"))
     )
-    by_hand = lines.where("kind = 'found' and deleted is not null").select(
+    by_hand = ended.where("kind = 'found' and deleted is not null").select(
         *_COMMON, sql.explode("deleted").alias("topic"), sql.lit(None).cast("int").alias("partition")
     )
-    ended = completed.unionByName(by_hand).withColumn("what", sql.lit(DELETED))
-    return own.unionByName(ended, allowMissingColumns=True)
+    return completed.unionByName(by_hand).withColumn("what", sql.lit(DELETED))
 
 
 def event_lines(lines: DataFrame) -> DataFrame:
     """Controller events, with what they found and when they were done; `line` is the text of the first two."""
-    told = lines.where(sql.col("kind").isin(*TOLD, "done"))
-    return told.select(*_COMMON, "event", "waited_ms", "ms", "line")
+    described = parsed(lines, (*_TOLD, "done"), ("event", "waited_ms", "ms"))
+    text = sql.when(sql.col("kind").isin(*_TOLD), sql.col("line"))
+    return described.select(*_COMMON, "event", "waited_ms", "ms", text.alias("line"))
 
 
 def request_lines(lines: DataFrame) -> DataFrame:
     """Control requests to brokers, and their responses."""
-    exchanged = lines.where("kind in ('request', 'response') and broker is not null")
-    return exchanged.select(*_COMMON, "broker", "api", "count", "ms", "failures", "failed", "error")
+    fields = ("broker", "api", "count", "ms", "failures", "failed", "error")
+    exchanged = parsed(lines, ("request", "response"), fields).where("broker is not null")
+    return exchanged.select(*_COMMON, *fields)
 
 
 def refusal_lines(lines: DataFrame) -> DataFrame:
     """What controllers refused, with the reason: elections among it, with the candidates passed over."""
-    refused = lines.where("kind = 'refused'")
-    return refused.select(*_COMMON, "what", "why", "error", "partitions", "rejected")
+    fields = ("what", "why", "error", "partitions", "rejected")
+    return parsed(lines, ("refused",), fields).select(*_COMMON, *fields)
 
 
 def causes(events: DataFrame) -> DataFrame:
@@ -78,10 +92,10 @@ def causes(events: DataFrame) -> DataFrame:
     """
     first = sql.struct("seq", "event", "ts_ms", "waited_ms")
     begun = sql.min(sql.when(sql.col("kind") == "event", first))
-    told = sql.array_sort(sql.collect_list(sql.when(sql.col("line").isNotNull(), sql.struct("seq", "line"))))
+    described = sql.array_sort(sql.collect_list(sql.when(sql.col("line").isNotNull(), sql.struct("seq", "line"))))
     grouped = events.groupBy("cause").agg(
         begun.alias("begun"),
-        told.alias("told"),
+        described.alias("told"),
         sql.max(sql.when(sql.col("kind") == "done", sql.col("ms"))).alias("ms"),
     )
     waited = sql.coalesce("begun.waited_ms", sql.lit(0.0))

@@ -20,11 +20,11 @@ def isr_changes(steps: DataFrame, causes: DataFrame) -> DataFrame:
         .withColumn("added", added)
         .where("size(removed) + size(added) > 0")
     )
-    told = changed.select(
+    rows = changed.select(
         *PARTITION, at("ts_ms").alias("at"), sql.col("what").alias("decision"), "removed", "added", "isr", "rejected",
         *ORDER, "cause",
     )  # fmt: skip
-    return with_causes(told, causes)
+    return with_causes(rows, causes)
 
 
 def isr_churn(changes: DataFrame, interval: str = "1 hour") -> DataFrame:

@@ -17,23 +17,22 @@ def request_times(requests: DataFrame, causes: DataFrame, interval: str = "1 hou
     sending: decisions, writes to ZooKeeper and the broker's queue), answered_ms_p50, answered_ms_p99 (from the sending
     to the response).
     """
-    sent = requests.where("kind = 'request'").join(causes.select("cause", "noticed_ms"), "cause", "left")
-    sent = sent.select(
+    noticed = requests.join(causes.select("cause", "noticed_ms"), "cause", "left")
+    is_sent = sql.col("kind") == "request"
+    failures = sql.coalesce("failures", sql.lit(0)) + sql.col("failed").isNotNull().cast("int")
+    both = noticed.select(
         "ts_ms",
         "broker",
         "api",
-        sql.lit(1).alias("requests"),
-        (sql.col("ts_ms") - sql.col("noticed_ms")).alias("sent_ms"),
+        is_sent.cast("int").alias("requests"),
+        sql.when(is_sent, sql.col("ts_ms") - sql.col("noticed_ms")).alias("sent_ms"),
+        sql.when(~is_sent, sql.col("ms")).alias("answered_ms"),
+        sql.when(~is_sent, failures).alias("failures"),
     )
-    answered = requests.where("kind = 'response'").select(
-        "ts_ms", "broker", "api", sql.col("ms").alias("answered_ms"),
-        (sql.coalesce("failures", sql.lit(0)) + sql.col("failed").isNotNull().cast("int")).alias("failures"),
-    )  # fmt: skip
-    both = sent.unionByName(answered, allowMissingColumns=True)
     return (
         both.groupBy(sql.window(at("ts_ms"), interval).start.alias("since"), "broker", "api")
         .agg(
-            sql.coalesce(sql.sum("requests"), sql.lit(0)).alias("requests"),
+            sql.sum("requests").alias("requests"),
             sql.coalesce(sql.sum("failures"), sql.lit(0)).alias("failures"),
             *_percentiles("sent_ms"),
             *_percentiles("answered_ms"),

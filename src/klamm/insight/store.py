@@ -3,7 +3,7 @@
 Below the directory of the store each table has one directory for each batch. A batch writes its own directories only,
 and `commits` last: a batch that is repeated after a crash replaces what it wrote before, and readers see complete
 batches only. Intervals are appended when they end. `last` keeps the last state of each partition, from which the next
-batch goes on; its directories are used in turn.
+batch continues; its directories are used in turn.
 
 The journal topic may have lines late: a controller that lost its connection writes its last lines after the first ones
 of the next controller. The intervals of such a partition are then computed again from all of its steps; `replaced` says
@@ -33,7 +33,7 @@ FACTS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
 }
 """The tables that are taken from journal lines as they are, and the functions that take them."""
 _SLOTS: Final = 3
-"""Directories of `last`: what a batch writes, what it goes on from, and what it went on from if it is repeated."""
+"""Directories of `last`: what a batch writes, what it continues from, and what it continued from if it is repeated."""
 _NONE: Final = -1
 """In place of a batch, where there is none yet."""
 
@@ -50,6 +50,10 @@ class InsightStore:
         self._directory = directory
 
     # ---- reading
+
+    def has_batches(self) -> bool:
+        """Whether the directory has tables: a batch was added and is complete."""
+        return bool(self._commits())
 
     def facts(self, table: str) -> DataFrame:
         """The rows of one of the tables `FACTS`, each once, though the journal topic may have it several times."""
@@ -80,7 +84,7 @@ class InsightStore:
                 f"{self._directory} has batches up to {newest}, and batch {batch} comes again: the checkpoint of its "
                 "query is lost, or belongs to another query. Remove the directory, and begin anew."
             )
-        once = lines.dropDuplicates(list(LINE_ID)).persist()
+        once = lines.distinct().persist()
         for table, taken_from in FACTS.items():
             self._write(taken_from(once), table, batch)
         once.unpersist()
@@ -88,7 +92,7 @@ class InsightStore:
         self._write(self._spark.createDataFrame([(batch,)], "number int"), "commits", batch)
 
     def _add_intervals(self, before: int, batch: int) -> None:
-        """Write the intervals that the batch ends, and the last state of each partition, going on from `before`."""
+        """Write the intervals that the batch ends, and the last state of each partition, continuing from `before`."""
         last = self._last(before)
         steps = self._spark.read.schema(last.schema).parquet(self._path("steps", batch))
         known = last.withColumn("is_new", sql.lit(False))

@@ -34,12 +34,14 @@ class InsightTable(NamedTuple):
     ends: str | None
     """The column with the time at which a row ends, null for now; None where rows have no duration."""
     summary: str
+    is_of_partitions: bool = True
+    """Whether each row is about one partition, so that rows of one topic can be chosen."""
 
 
 def _timeline(journal: JournalFacts) -> DataFrame:
     """The timeline with the event that caused each state."""
-    told = with_causes(journal.intervals, journal.causes)
-    return told.select(
+    explained = with_causes(journal.intervals, journal.causes)
+    return explained.select(
         "topic", "partition", "valid_from", "valid_to", "leader", "leader_epoch", "isr", "decision", "unclean",
         "rejected", "changed_unseen", "why", "node", "controller_epoch", "seq",
     )  # fmt: skip
@@ -75,24 +77,28 @@ TABLES: Final = {
         "since",
         None,
         "How often each broker left and entered ISRs.",
+        is_of_partitions=False,
     ),
     "balance": InsightTable(
         lambda journal, interval: leader_balance(journal.steps),
         "since",
         "until",
-        "How many partitions each broker led, and how many that prefer it others led.",
+        "How many partitions each broker led, and how many that prefer it were led by others.",
+        is_of_partitions=False,
     ),
     "requests": InsightTable(
         lambda journal, interval: request_times(journal.requests, journal.causes, interval),
         "since",
         None,
         "How long control requests waited for each broker, and for its answer.",
+        is_of_partitions=False,
     ),
     "events": InsightTable(
         lambda journal, interval: event_times(journal.causes, interval),
         "since",
         None,
         "How long controller events waited, and how long they were handled.",
+        is_of_partitions=False,
     ),
 }
 

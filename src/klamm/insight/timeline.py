@@ -28,7 +28,7 @@ def in_order_of_decisions() -> WindowSpec:
 def timeline(steps: DataFrame) -> DataFrame:
     """The intervals of all partitions from their state steps, columns `INTERVAL`.
 
-    `leader` is -1 while nobody leads. `changed_unseen` says that the state changed within or at the end of the
+    `leader` is -1 while there is no leader. `changed_unseen` says that the state changed within or at the end of the
     interval without a line in this journal: a leader wrote its ISR itself (protocols before 2.7), Apache Kafka was
     controller meanwhile, or a controller was killed before it wrote its lines; `valid_to` may be too late then.
     """
@@ -55,12 +55,14 @@ def timeline(steps: DataFrame) -> DataFrame:
 def for_each_partition(steps: DataFrame) -> DataFrame:
     """The steps, where one that deletes a whole topic becomes one for each partition that the steps know of it."""
     whole = steps.where("partition is null").drop("partition")
-    known = steps.where("partition is not null").select(*PARTITION).distinct()
-    return steps.where("partition is not null").unionByName(whole.join(known, "topic").select(*steps.columns))
+    own = steps.where("partition is not null")
+    of_whole = own.join(sql.broadcast(whole.select("topic").distinct()), "topic", "left_semi")
+    known = of_whole.select(*PARTITION).distinct()
+    return own.unionByName(whole.join(known, "topic").select(*steps.columns))
 
 
 def _is_changed_unseen() -> Column:
-    """Whether the next decision was made on another state than this one left behind."""
+    """Whether the next decision was made on another state than the one that this decision wrote."""
     is_new = sql.col("next_what").isin(DELETED, INITIAL) | sql.col("next_what").isNull()
     is_same = (sql.col("next_leader_from") == sql.col("leader_to")) & (sql.col("next_isr_from") == sql.col("isr"))
     return ~is_new & ~sql.coalesce(is_same, sql.lit(False))

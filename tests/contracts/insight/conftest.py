@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.support.simulated_journals import SimulatedJournal, simulate
 from tests.support.spark import running_spark
 
-from klamm.insight.journal import parse_lines
+from klamm.insight.journal import distinct_lines
 
 
 @pytest.fixture(scope="session")
@@ -30,4 +30,4 @@ def simulated_lines(
     """All their lines in one table."""
     path: Path = tmp_path_factory.mktemp("journals") / "all.txt"
     path.write_text("".join(f"{line}\n" for journal in journals for line in journal.lines))
-    return parse_lines(spark.read.text(str(path))).cache()
+    return distinct_lines(spark.read.text(str(path))).cache()

@@ -1,18 +1,23 @@
 """Each table of the journal of one small cluster, row by row; and `klamm insight`, which prints them."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sql
 from typer.testing import CliRunner
 
+from klamm.charts.model import Bars, Chart, Levels, Span, Timeline
 from klamm.cli.app import app
+from klamm.insight.charts import make_chart
 from klamm.insight.journal import read_files
 from klamm.insight.tables import JournalFacts, make_table, open_journal
 from klamm.insight.timeline import timeline
+from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.disk import RealDisk
@@ -106,6 +111,10 @@ def test_a_timeline_shows_where_a_state_changed_without_a_line_in_the_journal(
     journal.leader_decision(cause, "initial", A0, None, state(1, 0, 1, 2))
     journal.leader_decision(cause, "alter-partition", A0, state(1, 0, 1), state(1, 0, 1, 2))
     journal.flush()
+    files = sorted(tmp_path.iterdir())
+    files[-1].write_text(
+        files[-1].read_text() + '{"ts_ms": 1700000000000, "kind": "decision", "seq'
+    )  # as a kill leaves it
     opened = open_journal(read_files(spark, [str(tmp_path)]))
     told = timeline(opened.steps).orderBy("seq").select("decision", "changed_unseen")
     assert [tuple(row) for row in told.collect()] == [("initial", True), ("alter-partition", False)]
@@ -117,6 +126,14 @@ def test_availability_begins_when_the_controller_noticed_that_the_leader_was_gon
         (0, s(10), s(10.05), 50, 1, 2, DIED, DIED, [["1", "not live"]]),
         (1, s(10), s(40), 30_000, 1, 1, DIED, "BrokerChange: new [1]", [["1", "replica went offline"]]),
     ]
+    open_window = journal._replace(
+        intervals=journal.intervals.where("leader = -1")
+        .drop("valid_to")
+        .withColumn("valid_to", sql.lit(None).cast("timestamp"))
+    )
+    (row,) = make_table("availability", open_window).collect()
+    assert row.until is None
+    assert row.ms > 30_000  # until now
     assert rows("availability", journal, "partition", since_ms=BEGIN_MS + 20_000) == [(1,)]
     assert rows("availability", journal, "partition", until_ms=BEGIN_MS + 9_000) == []
 
@@ -172,3 +189,95 @@ def test_klamm_insight_prints_the_newest_rows_in_utc(spark: SparkSession, direct
         (1, "2023-11-14T22:13:30.000Z", 30_000),
     ]
     assert datetime.fromtimestamp(BEGIN_MS / 1000 + 10, UTC).isoformat() == "2023-11-14T22:13:30+00:00"
+
+
+def test_klamm_insight_says_where_there_are_no_rows_topics_and_tables(
+    spark: SparkSession, directory: Path, tmp_path: Path
+) -> None:
+    def run(*words: str) -> str:
+        return CliRunner().invoke(app, ["insight", "availability", *words], catch_exceptions=False).stderr
+
+    (tmp_path / "klamm-journal-1-00000001.jsonl").touch()
+    nothing = "klamm: klamm insight availability: the journal has no time without leader in this period\n"
+    assert run("--journal", str(tmp_path)) == nothing
+    with pytest.raises(UsageError, match="--topic 'none': the journal has no such topic"):
+        run("--journal", str(directory), "--topic", "none")
+    with pytest.raises(UsageError, match=r"has no tables\. Make them: klamm insight follow --tables"):
+        run("--tables", str(tmp_path))
+
+
+def test_klamm_insight_draws_a_chart_in_the_terminal_and_into_a_file(
+    spark: SparkSession, directory: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "lost.png"
+    words = ["insight", "availability", "--journal", str(directory), "--until", str(BEGIN_MS + 60_000), "--chart"]
+    drawn = CliRunner().invoke(app, [*words, "--plot", str(path)], catch_exceptions=False).stdout.splitlines()
+    assert [line.split(maxsplit=1)[0] for line in drawn[1:3]] == ["a-1", "a-0"]
+    assert drawn[1].endswith("· 1 x, 30 s")
+    assert drawn[-1] == f"The chart is in {path}."
+    assert path.read_bytes().startswith(b"\x89PNG")
+    for wrong, error in (
+        (["--json"], "--json and --chart or --plot exclude each other: leave one out."),
+        (["--plot", "lost.gif"], "--plot lost.gif: the name must end with .png, .svg or .pdf."),
+    ):
+        with pytest.raises(UsageError, match=re.escape(error)):
+            CliRunner().invoke(app, [*words, *wrong], catch_exceptions=False)
+
+
+def test_charts_of_insight_show_the_values_of_their_tables(journal: JournalFacts) -> None:
+    end_ms = BEGIN_MS + 60_000
+
+    def chart(name: str, interval_ms: int = 3_600_000, **since: int) -> Chart:
+        table = make_table(name, journal, interval=f"{interval_ms} milliseconds", **since)
+        return make_chart(name, table, until_ms=end_ms, interval_ms=interval_ms, **since)
+
+    def span(begin_s: float, end_s: float, state: str) -> Span:
+        return Span(BEGIN_MS + round(begin_s * 1000), BEGIN_MS + round(end_s * 1000), state)
+
+    assert chart("availability") == Timeline(
+        "Without leader: 2 partitions",
+        BEGIN_MS + 10_000,
+        end_ms,
+        {"a-1": [span(10, 40, "no leader")], "a-0": [span(10, 10.05, "no leader")]},
+        {"a-1": "1 x, 30 s", "a-0": "1 x, 50 ms"},
+        "no leader",
+    )
+    led = chart("timeline")
+    assert isinstance(led, Timeline)
+    assert led.rows["a-0"][-1] == span(41, 60, "broker 2")
+    assert led.rows["a-1"] == [span(0, 10.05, "broker 1"), span(10.05, 40, "no leader"), span(40, 42, "broker 1")]
+    assert led.notes == {"a-0": "1 change", "a-1": "2 changes"}
+    assert chart("elections") == Bars(
+        "Elections",
+        ["initial", "offline", "election", "isr-removal"],
+        {"held": [2, 2, 0, 1], "unclean": [0, 0, 0, 0], "refused": [0, 0, 1, 0]},
+    )
+    assert chart("isr") == Bars("Changes of ISRs", ["broker 1"], {"left": [1], "entered": [1]})
+    churn, balance = chart("isr-churn", 1_000), chart("balance", since_ms=BEGIN_MS + 20_000)
+    assert isinstance(churn, Levels)
+    assert isinstance(balance, Levels)
+    assert churn.series == {"broker 1": [(BEGIN_MS + s, BEGIN_MS + s + 1_000, 1) for s in (10_000, 41_000)]}
+    assert balance.begin_ms == BEGIN_MS + 20_000
+    assert [level.value for level in balance.series["broker 1"]] == [100, 50, 100]
+    assert balance.series["broker 1"][-1].end_ms == end_ms
+    requests, events = chart("requests"), chart("events")
+    assert isinstance(requests, Levels)
+    assert isinstance(events, Levels)
+    assert [level.value for level in requests.series["broker 2"]] == [50]
+    assert next(iter(events.series)) == "BrokerChange"
+    assert events.series["BrokerChange"][0].value == 40
+
+
+def test_the_title_of_a_chart_says_how_many_rows_it_leaves_out(
+    journal: JournalFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.insight.charts.MAX_LINES", 1)
+    monkeypatch.setattr("klamm.insight.charts.MAX_ROWS", 3)
+    titles = [
+        make_chart(n, make_table(n, journal), until_ms=BEGIN_MS).title for n in ("availability", "timeline", "events")
+    ]
+    assert titles == [
+        "Without leader: 1 of 2 partitions, those with the longest time",
+        "Leaders of 1 of 2 partitions, those with the most changes (the newest 3 rows)",
+        "Controller events: time in the queue, 99th percentile (1 of 2, those with the highest) (the newest 3 rows)",
+    ]
