@@ -19,6 +19,9 @@ def running_spark(directory: Path) -> Iterator[SparkSession]:
         settings={
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": QUICK_START,
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.local.dir": str(directory / "local"),
         },

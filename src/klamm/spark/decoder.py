@@ -67,7 +67,7 @@ def _selected_batches(run: Run, selection: RecordSelection, aborted: Sequence[Ab
 def _rows(run: Run, selection: RecordSelection, chosen: list[int], find: Finder) -> Iterator[Rows]:
     """The rows of the chosen batches, in order; from their headers alone where that suffices.
 
-    A count of more than one record per stored byte is not believed without reading the records.
+    A count of more than one record per stored byte is not accepted without reading the records.
     """
     headers = run.headers[chosen]
     counts = headers["record_count"].astype(np.int64)

@@ -1,6 +1,8 @@
 """Reading one offset range: fetch, follow the leader when it changes, and report lost records.
 
-The next fetch is in flight while the batches of the last one are decoded.
+The next fetch is in flight while the batches of the last one are decoded. A leader that was elected after the range was
+planned has to show that its log has the whole range (KIP-320): records that it wrote in the place of planned ones are
+not part of it.
 """
 
 import logging
@@ -10,11 +12,13 @@ from typing import Final, NamedTuple
 from klamm.client.blocking import MAX_RESPONSE_BYTES, BlockingConnection
 from klamm.client.cluster import TopicGone
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
+from klamm.client.leaders import NO_EPOCH, OffsetAndEpoch
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.read_committed import Aborted
-from klamm.client.records import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
+from klamm.client.records import NEWEST_BY_NAME, FetchLimits, FetchPosition, fetch_request, partition_data_of
+from klamm.client.truncations import Truncation, truncation_of
 from klamm.client.versions import Request
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.spark.errors import LEADER, READ_AGAIN, LostRange, Origin, pass_over
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
@@ -29,16 +33,26 @@ MIN_FETCH_BYTES: Final = 64 * 1024
 class Fetched(NamedTuple):
     start: int
     """The offset from which was read; the first batch may begin before it, with records that are deleted or read."""
+    end: int
+    """The offset before which the range ends now; the last batch may reach beyond it."""
     run: Run
     aborted: list[Aborted] | None
     """None where the reader takes uncommitted records too."""
     origin: Origin = LEADER
 
 
+class _Truncated(KlammError):
+    """The leader's log does not have the whole range any more."""
+
+    def __init__(self, truncation: Truncation) -> None:
+        super().__init__(truncation.reason)
+        self.truncation = truncation
+
+
 class RangeReader:
     """Goes from the range's start to its end; each batch that reaches into the range is given out once.
 
-    Where records are lost it raises DataLoss or, as the option onDataLoss says, gives out what is lost and goes on.
+    Where records are lost it raises DataLoss or, as the option onDataLoss says, gives out what is lost and continues.
     """
 
     def __init__(self, brokers: ReadClient, offset_range: OffsetRange) -> None:
@@ -48,6 +62,11 @@ class RangeReader:
         self._position = offset_range.start
         self._end = offset_range.end
         self._topic_id = offset_range.topic_id
+        self._planned_epoch = offset_range.leader_epoch
+        self._valid_epoch = offset_range.leader_epoch
+        """The epoch of the leader whose log is known to have the range."""
+        self._asked_epoch = self._last_epoch = NO_EPOCH
+        """Of the leader that was asked last, and of the last batch that was fetched."""
         self._in_flight: BlockingConnection | None = None
         self._min_bytes = min(MIN_FETCH_BYTES, brokers.options.fetch_bytes)
         self._bytes_per_offset = GUESSED_BYTES
@@ -56,6 +75,7 @@ class RangeReader:
             brokers.cluster.topic_ids[self._partition.topic] = self._topic_id
         else:
             brokers.cluster.topic_ids.pop(self._partition.topic, None)
+        brokers.cluster.see_epoch(self._partition, self._planned_epoch)
 
     def __iter__(self) -> Iterator[Fetched | LostRange]:
         backoff = self._brokers.backoff(self._options.progress_timeout_s)
@@ -65,8 +85,11 @@ class RangeReader:
             except TopicGone as gone:
                 yield self._pass_over(self._end, gone.reason)
                 continue
+            except _Truncated as truncated:
+                yield self._cut(truncated.truncation)
+                continue
             except (ConnectionLost, RetriableError) as error:
-                self._brokers.cluster.forget_leader(self._partition)
+                self._brokers.cluster.forget_leader(self._partition, self._asked_epoch)
                 wait_s = backoff.next_wait_s(f"{self._partition}: reading offset {self._position}", error)
                 self._brokers.client.world.sleep(wait_s)
                 continue
@@ -76,13 +99,15 @@ class RangeReader:
     def _fetch_batches(self) -> Fetched | LostRange:
         """Fetch the next batches; returns the lost range instead where records were lost.
 
-        Raises ConnectionLost, RetriableError, TopicGone.
+        Raises ConnectionLost, RetriableError, TopicGone, _Truncated.
         """
         answer = self._receive_answer()
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._on_out_of_range()
         if answer.error_code:
             raise RetriableError(retriable_or_raise(self._partition, answer.error_code))
+        if answer.diverging_epoch.end_offset >= 0:
+            self._on_divergence(OffsetAndEpoch(answer.diverging_epoch.end_offset, answer.diverging_epoch.epoch))
         run = self._complete_batches(answer)
         if run.next_offset <= self._position:
             raise CorruptBatch(
@@ -91,10 +116,12 @@ class RangeReader:
             )
         self._bytes_per_offset = len(run.buffer) / (run.next_offset - self._position)
         start, self._position = self._position, run.next_offset
+        self._last_epoch = int(run.headers[-1]["leader_epoch"])
         self._send_ahead()
         if not self._options.read_committed:
-            return Fetched(start, run, None)
-        return Fetched(start, run, [Aborted(a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()])
+            return Fetched(start, self._end, run, None)
+        aborted = [Aborted(a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()]
+        return Fetched(start, self._end, run, aborted)
 
     def _complete_batches(self, answer: FetchResponsePartitionData) -> Run:
         """The complete batches of a fetch response."""
@@ -135,12 +162,18 @@ class RangeReader:
         except ConnectionLost:
             self._brokers.client.drop(connection.address)
             raise
-        return partition_data_of(response, self._partition, self._topic_id)
+        answer = partition_data_of(response, self._partition, self._topic_id)
+        if answer.error_code:
+            self._brokers.cluster.learn_leader(self._partition, answer, response)
+        return answer
 
     def _send_request(self) -> BlockingConnection:
         """Send the next fetch to the leader; returns the connection on which the answer comes."""
-        client, request = self._brokers.client, self._build_request()
+        client = self._brokers.client
         address = client.run(self._brokers.cluster.leader(self._partition))
+        self._asked_epoch = self._brokers.cluster.leader_epoch(self._partition)
+        self._validate(self._asked_epoch)
+        request = self._build_request()
         try:
             connection = client.at(address)
             self._check_topic_id_once(connection, request)
@@ -156,8 +189,8 @@ class RangeReader:
             return
         try:
             self._in_flight = self._send_request()
-        except (ConnectionLost, RetriableError, TopicGone):
-            self._brokers.cluster.forget_leader(self._partition)
+        except (ConnectionLost, RetriableError, TopicGone, _Truncated):
+            self._brokers.cluster.forget_leader(self._partition, self._asked_epoch)
 
     def _build_request(self) -> Request:
         """Return a Fetch request from the current position of the partition."""
@@ -167,7 +200,8 @@ class RangeReader:
             self._options.fetch_min_bytes,
             self._options.read_committed,
         )
-        return fetch_request(self._partition, self._topic_id, self._position, limits)
+        position = FetchPosition(self._position, self._asked_epoch, self._last_epoch)
+        return fetch_request(self._partition, self._topic_id, position, limits)
 
     def _check_topic_id_once(self, connection: BlockingConnection, request: Request) -> None:
         """Compare the topic's id with the metadata, once, if the fetch version has no topic ids.
@@ -189,11 +223,43 @@ class RangeReader:
 
     # ---- what is not there
 
+    def _validate(self, epoch: int) -> None:
+        """Let the leader of a new epoch show that its log has the whole range.
+
+        Raises _Truncated where it does not, ConnectionLost, RetriableError, TopicGone.
+        """
+        if NO_EPOCH in (epoch, self._planned_epoch) or epoch == self._valid_epoch:
+            return
+        truncated = self._brokers.truncations({self._partition: OffsetAndEpoch(self._end, self._planned_epoch)})
+        if truncated:
+            raise _Truncated(truncated[self._partition])
+        if self._brokers.cluster.leader_epoch(self._partition) != epoch:
+            raise RetriableError(f"{self._partition}: the leader of epoch {epoch} has a successor")
+        self._valid_epoch = epoch
+
+    def _on_divergence(self, end: OffsetAndEpoch) -> None:
+        """Raise _Truncated after a fetch that the leader answered with where its log diverges from what was read."""
+        at = OffsetAndEpoch(self._position, self._last_epoch)
+        truncation = truncation_of(self._partition, at, end, self._asked_epoch)
+        raise _Truncated(truncation or Truncation(self._partition, at, self._position, self._asked_epoch))
+
+    def _cut(self, truncation: Truncation) -> LostRange:
+        """End the range where the log was truncated, and return the rest of it as lost; what was read may be part.
+
+        Raises DataLoss if the option onDataLoss says so.
+        """
+        first = self._position if truncation.offset is None else truncation.offset
+        lost = LostRange(self._partition, first, self._end, truncation.reason)
+        pass_over(lost, self._options.on_data_loss)
+        self._end = max(self._position, first)
+        return lost
+
     def _on_out_of_range(self) -> LostRange:
         """Skip the part of the range before the log start or after the log end, as lost.
 
         Raises DataLoss if the option says so, RetriableError if nothing is lost.
         """
+        self._last_epoch = NO_EPOCH  # a leader refuses an epoch, too, of which its log has no records
         earliest = self._list_offset(EARLIEST)
         latest = self._list_offset(LATEST)
         if self._position < earliest:

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from klamm.client.leaders import OffsetAndEpoch
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption
 from klamm.spark.stream_offsets import StreamOffset, from_json
@@ -14,25 +15,25 @@ _LABELS: Final = ("query", "topic", "partition")
 
 
 class Progress(NamedTuple):
-    """What one micro-batch reached: `read` has the next offset of each partition, `ends` where their logs ended."""
+    """What one micro-batch reached: `read` has the next position of each partition, `ends` where their logs ended."""
 
-    read: Mapping[TopicPartition, int]
+    read: Mapping[TopicPartition, OffsetAndEpoch]
     ends: Mapping[TopicPartition, int]
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
         """The number of records of each partition that the query has not read, counted by offsets."""
-        return {p: max(0, self.ends.get(p, position) - position) for p, position in self.read.items()}
+        return {p: max(0, self.ends.get(p, at.offset) - at.offset) for p, at in self.read.items()}
 
 
 def progress_of(sources: Iterable[Mapping[str, Any]]) -> Progress | None:
     """The progress of all klamm sources of a query, from the sources in Spark's JSON; None where it has none."""
-    read: dict[TopicPartition, int] = {}
+    read: dict[TopicPartition, OffsetAndEpoch] = {}
     ends: dict[TopicPartition, int] = {}
     for source in sources:
         end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
         if end is not None:
-            read |= end.next
+            read |= end.positions
             ends |= latest.next if latest is not None else {}
     return Progress(read, ends) if read else None
 
@@ -60,8 +61,8 @@ def metrics(query: str, progress: Progress | None, rows: int, batch_ms: float) -
     )
     for p, behind in (progress.lag if progress is not None else {}).items():
         lag.add_metric([query, p.topic, str(p.partition)], behind)
-    for p, offset in (progress.read if progress is not None else {}).items():
-        position.add_metric([query, p.topic, str(p.partition)], offset)
+    for p, at in (progress.read if progress is not None else {}).items():
+        position.add_metric([query, p.topic, str(p.partition)], at.offset)
     count = CounterMetricFamily("klamm_spark_rows", "Rows that the query has read.", labels=("query",))
     count.add_metric([query], rows)
     took = GaugeMetricFamily("klamm_spark_batch_seconds", "Seconds that the last micro-batch took.", labels=("query",))

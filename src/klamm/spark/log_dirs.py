@@ -7,7 +7,9 @@ from typing import Final
 
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import TopicGone
+from klamm.client.leaders import OffsetAndEpoch
 from klamm.client.offsets import EARLIEST, LATEST, NO_OFFSET
+from klamm.client.truncations import Truncation
 from klamm.coordinator.topic_partitions import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm.log.errors import BadLogDirectory
 from klamm.log.replicas.directories import (
@@ -88,6 +90,20 @@ class LogDirs:
         """The partitions' offsets for these times, as brokers would tell them. Raises TopicGone."""
         committed = self.options.read_committed if read_committed is None else read_committed
         return {p: self._offset(p, time, committed) for p, time in times.items()}
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
+        """The partitions' ends, without leader epochs. Raises TopicGone."""
+        return {p: OffsetAndEpoch(end) for p, end in self.offsets(dict.fromkeys(partitions, LATEST)).items()}
+
+    def see_epochs(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """Do nothing: no leader is asked."""
+
+    def truncations(
+        self,
+        positions: Mapping[TopicPartition, OffsetAndEpoch],  # noqa: ARG002  # as of other transports
+    ) -> Mapping[TopicPartition, Truncation]:
+        """Nothing: there is no leader that could tell."""
+        return {}
 
     def sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The bytes of the segments of these partitions."""

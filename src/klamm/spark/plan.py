@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from klamm.client.cluster import TopicGone
+from klamm.client.leaders import offsets_of
 from klamm.client.offsets import EARLIEST, LATEST, NO_OFFSET
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption, LostRange, pass_over
@@ -79,7 +80,8 @@ def _resolve_ranges(
     earliest = transport.offsets(dict.fromkeys(partitions, EARLIEST))
     starts = resolve_offsets(transport, options.start, partitions)
     ends = resolve_offsets(transport, options.end, partitions)
-    latest = transport.offsets(dict.fromkeys(partitions, LATEST))  # last: the logs grow, and no bound may be behind it
+    found = transport.ends(partitions)  # last: the logs grow, and no bound may be behind it
+    latest = offsets_of(found)
     starts = checked_starts(transport, starts, latest, lost)
     first = _starts_by_time(transport, partitions, wanted, earliest)
     ranges = []
@@ -89,7 +91,8 @@ def _resolve_ranges(
         start = _after_deleted(transport, p, start, end, earliest[p], lost)
         start = max(start, first.get(p, start))
         if start < end:
-            ranges.append(OffsetRange(p, start, end, transport.topic_ids.get(p.topic)))
+            topic_id = transport.topic_ids.get(p.topic)
+            ranges.append(OffsetRange(p, start, end, topic_id, leader_epoch=found[p].leader_epoch))
     return ranges
 
 
@@ -110,7 +113,7 @@ def checked_starts(
 ) -> dict[TopicPartition, int]:
     """Return the offset at which to start each partition, after a check against the log end in `latest`.
 
-    Raises DataLoss for a start behind the log end, BadOption where no record has the time.
+    Raises DataLoss for a start after the log end, BadOption where no record has the time.
     """
     option = transport.options.start
     log_ends = _log_ends(transport, latest, starts)

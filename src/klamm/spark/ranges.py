@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from klamm.client.leaders import NO_EPOCH
 from klamm.log.replicas.directories import StoredReplica
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import LostRange
@@ -24,6 +25,8 @@ class OffsetRange(NamedTuple):
     end: int
     topic_id: uuid.UUID | None = None
     replica: StoredReplica | None = None
+    leader_epoch: int = NO_EPOCH
+    """The epoch of a leader whose log had the whole range when it was planned."""
 
     @property
     def size(self) -> int:

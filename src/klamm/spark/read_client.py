@@ -1,13 +1,15 @@
 """The client of one read: the brokers its options name, asked with its options' timeouts."""
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from klamm.client.backoff import Backoff
 from klamm.client.blocking import BlockingClient, BlockingSettings
-from klamm.client.offsets import list_offsets
+from klamm.client.leaders import OffsetAndEpoch
+from klamm.client.offsets import LATEST, find_offsets, list_offsets
 from klamm.client.steps import retried
+from klamm.client.truncations import Truncation, find_truncations
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import BlockingWorld
 from klamm.spark.options import ReadOptions
@@ -69,6 +71,24 @@ class ReadClient:
         committed = self.options.read_committed if read_committed is None else read_committed
         backoff = self.backoff(self.options.api_timeout_s)
         return self.client.run(list_offsets(self.cluster, times, backoff, committed))
+
+    def ends(
+        self, partitions: Iterable[TopicPartition], read_committed: bool | None = None
+    ) -> dict[TopicPartition, OffsetAndEpoch]:
+        """The partitions' ends, with the epochs of the leaders whose logs end there; else as `offsets`."""
+        committed = self.options.read_committed if read_committed is None else read_committed
+        backoff = self.backoff(self.options.api_timeout_s)
+        return self.client.run(find_offsets(self.cluster, dict.fromkeys(partitions, LATEST), backoff, committed))
+
+    def see_epochs(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """Record leader epochs of the topics in `topic_ids`: leaders with older epochs are not used any more."""
+        for partition, epoch in epochs.items():
+            self.cluster.see_epoch(partition, epoch)
+
+    def truncations(self, positions: Mapping[TopicPartition, OffsetAndEpoch]) -> Mapping[TopicPartition, Truncation]:
+        """Which logs do not have the records before these positions any more, see `find_truncations`."""
+        backoff = self.backoff(self.options.api_timeout_s)
+        return self.client.run(find_truncations(self.cluster, positions, backoff))
 
     def sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The stored bytes of these partitions, as their leaders say; partitions without an answer are left out."""

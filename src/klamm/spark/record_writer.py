@@ -66,7 +66,7 @@ class _Batch:
     """Records for one partition; `encoded` and its sequence stay the same for every attempt."""
 
     records: EncodedRecords
-    payload: bytes
+    payload: bytes | memoryview
     sequence: int = NO_SEQUENCE
     encoded: bytes | None = None
 
@@ -120,14 +120,14 @@ class RecordWriter:
     def _queue(self, records: EncodedRecords) -> int:
         """Compress a batch and queue it; its size in a request."""
         codec, level = self._settings.codec, self._settings.level
-        payload = bytes(records.payload) if codec is Codec.NONE else compress(codec, records.payload, level)
+        payload = records.payload if codec is Codec.NONE else compress(codec, records.payload, level)
         batch = _Batch(records, payload)
         self._queues.setdefault(records.partition, deque()).append(batch)
         self._buffered += batch.size
         return batch.size
 
     def _wait_for(self, max_buffered: int) -> None:
-        """Send and receive until at most so many bytes are queued."""
+        """Send and receive until at most this many bytes are queued."""
         while self._buffered > max_buffered:
             self._send()
             if self._in_flight:
@@ -200,6 +200,7 @@ class RecordWriter:
         for partition, batch in batches.items():
             if partition in found:
                 self._on_answer(partition, batch, found[partition])
+                self._brokers.cluster.learn_leader(partition, found[partition], answer)
             else:
                 self._retry(
                     partition, RetriableError(f"the Produce response of the leader does not contain {partition}")
@@ -274,7 +275,7 @@ class RecordWriter:
         self._buffered += sum(half.size for half in later)
 
     def _on_lost(self, address: Address, batches: Iterable[TopicPartition], error: ConnectionLost) -> None:
-        """Repeat the batches of a lost connection. Raises DeliveryFailed where nobody could know which were written."""
+        """Repeat the batches of a lost connection. Raises DeliveryFailed if it is unknown which were written."""
         self._brokers.client.drop(address)
         if self._settings.acks == NO_ACKS:
             raise DeliveryFailed(

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.clock import RealClock
+from klamm.runtime.memory import keep_large_buffers
 from klamm.runtime.randomness import RealRandomness
 from klamm.spark.errors import BadOption
 from klamm.spark.option_set import Reads
@@ -80,6 +81,7 @@ def _run_id() -> str:
 
 def write_rows(job: SinkJob, write: WriteName | None, batches: Iterator[pa.RecordBatch]) -> TaskWritten:
     """Write the rows of a task, in a worker."""
+    keep_large_buffers()
     context = TaskContext.get()
     assert context is not None
     task = TaskName(context.partitionId(), context.attemptNumber())

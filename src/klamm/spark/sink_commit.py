@@ -97,7 +97,7 @@ class BatchCommit:
         return [part for part in commit.parts if not self._end(part)]
 
     def _end(self, part: TaskPart) -> bool:
-        """Commit one transaction; whether it is committed. Raises CommitsUnusable where nobody can know it."""
+        """Commit one transaction; whether it is committed. Raises CommitsUnusable if it cannot be known."""
         assert part.transaction is not None
         try:
             return self._brokers.client.run(self._transactions.end(part.transaction, commit=True))

@@ -26,7 +26,7 @@ class StoredRangeReader:
     """Goes from the range's start to its end; each batch that reaches into the range is given out once.
 
     A replica that was moved to another of the directories meanwhile is followed. Where records are lost it raises
-    DataLoss or, as the option onDataLoss says, gives out what is lost and goes on.
+    DataLoss or, as the option onDataLoss says, gives out what is lost and continues.
     """
 
     def __init__(self, disk: Disk, directories: LogDirs, offset_range: OffsetRange) -> None:
@@ -66,7 +66,7 @@ class StoredRangeReader:
             else:
                 start, self.offset = self.offset, found.run.next_offset
                 hidden = None if aborted is None else aborted_in(found.run, aborted)
-                yield Fetched(start, found.run, hidden, Origin(found.path, found.position))
+                yield Fetched(start, end, found.run, hidden, Origin(found.path, found.position))
         self.offset = end  # compaction may have removed the last offsets
 
     def _find_moved(self) -> StoredReplica | None:

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.client.cluster import TopicGone, topic_ids_of
-from klamm.client.offsets import EARLIEST, LATEST
+from klamm.client.leaders import NO_EPOCH, OffsetAndEpoch, offsets_of
+from klamm.client.offsets import EARLIEST
+from klamm.client.truncations import Truncation
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import BlockingWorld
 from klamm.spark.errors import BadOption, LostRange, pass_over
@@ -28,6 +30,10 @@ class Logs(NamedTuple):
     topic_ids: Mapping[str, uuid.UUID]
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
+    epochs: dict[TopicPartition, int]
+    """The epochs of the leaders whose logs these are, where they tell them."""
+    truncations: Mapping[TopicPartition, Truncation]
+    """Logs without records that were read before, see `_look`."""
 
 
 class StreamDriver:
@@ -58,10 +64,12 @@ class StreamDriver:
             check_complete(self._options.start, partitions)
             warn_without_ids(transport, partitions)
             starts = resolve_offsets(transport, self._options.start, partitions)
-            ends = transport.offsets(dict.fromkeys(partitions, LATEST))  # last: the logs grow meanwhile
-            starts = checked_starts(transport, starts, ends, [])
+            ends = transport.ends(partitions)  # last: the logs grow meanwhile
+            starts = checked_starts(transport, starts, offsets_of(ends), [])
             ids = dict(transport.topic_ids)
-            self._initial = StreamOffset(transport.cluster_id, ids, starts, {}, is_initial=True)
+            self._initial = StreamOffset(
+                transport.cluster_id, ids, starts, {}, is_initial=True, epochs=_epochs_of(ends)
+            )
         return self._initial
 
     def fix_end(self) -> None:
@@ -109,7 +117,8 @@ class StreamDriver:
         """The logs as they are now, of all partitions that the options include.
 
         A topic that `start` has counts as gone only when brokers have said so for some time; a broker that just
-        started may not know it yet. Raises Unreachable.
+        started may not know it yet. Leaders whose epochs are not those of `start` are asked whether they have what was
+        read. Raises Unreachable.
         """
         backoff = self._transport.backoff(self._options.api_timeout_s)
         gone: set[str] = set()
@@ -117,40 +126,50 @@ class StreamDriver:
             topics, _ = find_topics(self._transport)
             ids = topic_ids_of(topics)
             partitions = set(partitions_of(topics, self._transport))
+            read: dict[TopicPartition, OffsetAndEpoch] = {}
             if start is not None:
                 stays = {p for p in start.next if p.topic not in gone and self._options.subscription.includes(p)}
                 partitions |= stays
                 ids |= {p.topic: start.topic_ids[p.topic] for p in stays if p.topic in start.topic_ids}
+                read = {p: at for p, at in start.positions.items() if p in stays}
             self._transport.topic_ids = ids
+            self._transport.see_epochs({p: at.leader_epoch for p, at in read.items()})
             try:
                 starts = self._transport.offsets(dict.fromkeys(partitions, EARLIEST))
-                ends = self._transport.offsets(dict.fromkeys(partitions, LATEST))
+                ends = self._transport.ends(partitions)
+                truncations = self._transport.truncations(read)
             except TopicGone as error:
                 gone.add(error.topic)
                 self._world.sleep(backoff.next_wait_s("asking for offsets", error))
                 continue
-            return Logs(ids, starts, ends)
+            return Logs(ids, starts, offsets_of(ends), _epochs_of(ends), truncations)
 
     def _goal(self, start: StreamOffset, logs: Logs) -> StreamOffset:
         """The end of a micro-batch without limits. Raises DataLoss."""
         goal = StreamOffset(self._transport.cluster_id, logs.topic_ids, logs.ends, {})
         known = {p for p in logs.ends if p in start.next and goal.same_topic(p.topic, start)}
-        ends = {p: self._end_of_known(p, start.next[p], e) if p in known else e for p, e in logs.ends.items()}
+        ends = {p: self._end_of_known(p, start.next[p], logs) if p in known else e for p, e in logs.ends.items()}
+        behind = {p: start.epochs[p] for p in known if logs.ends[p] < ends[p] and p in start.epochs}
         if start.is_initial:
             first = {p: start.next[p] if p in known else logs.starts[p] for p in logs.ends}
         else:
             first = {p: logs.starts[p] for p in logs.ends if p not in known}
-        goal = goal._replace(next=ends, first=first)
-        for lost in (*losses_between(start, goal), *_deleted_before_read(start, logs, known)):
+        epochs = {p: epoch for p, epoch in (logs.epochs | behind).items() if p in ends}
+        goal = goal._replace(next=ends, first=first, epochs=epochs)
+        losses = (*losses_between(start, goal), *_deleted_before_read(start, logs, known), *_truncated_somewhere(logs))
+        for lost in losses:
             pass_over(lost, self._options.on_data_loss)
         return goal
 
-    def _end_of_known(self, partition: TopicPartition, position: int, end: int) -> int:
-        """The end up to which a partition that was read before can be read.
+    def _end_of_known(self, partition: TopicPartition, position: int, logs: Logs) -> int:
+        """The end up to which a partition that was read before can be read; of a truncated log, where it differs.
 
         A log end below `position` counts only after some time: until then it is `position`, because a new leader's high
         watermark lags.
         """
+        end, truncation = logs.ends[partition], logs.truncations.get(partition)
+        if truncation is not None and truncation.offset is not None:
+            return truncation.offset
         if end >= position:
             self._behind_since_s.pop(partition, None)
             return end
@@ -208,7 +227,18 @@ def _within(logs: Logs, fixed: Logs, start: StreamOffset) -> Logs:
             ends[p] = position
     topics = {p.topic for p in ends}
     ids = {t: i for t, i in logs.topic_ids.items() if t in topics}
-    return Logs(ids, {p: logs.starts[p] for p in ends}, ends)
+    return logs._replace(topic_ids=ids, starts={p: logs.starts[p] for p in ends}, ends=ends)
+
+
+def _epochs_of(ends: Mapping[TopicPartition, OffsetAndEpoch]) -> dict[TopicPartition, int]:
+    """The leader epochs of those partitions whose leaders tell them."""
+    return {p: end.leader_epoch for p, end in ends.items() if end.leader_epoch != NO_EPOCH}
+
+
+def _truncated_somewhere(logs: Logs) -> list[LostRange]:
+    """What is lost of logs that were truncated at an offset that their leaders do not know."""
+    found = logs.truncations.values()
+    return [LostRange(t.partition, t.position.offset, None, t.reason) for t in found if t.offset is None]
 
 
 def _deleted_before_read(start: StreamOffset, logs: Logs, known: set[TopicPartition]) -> list[LostRange]:

@@ -1,16 +1,18 @@
 """The offset of a streaming read as Spark keeps it in the checkpoint: JSON whose text is equal where its meaning is.
 
     {"version": 1, "cluster": "TE1s...", "topics": {"orders": {"id": "0CYu...", "next": {"0": 17, "1": 20}}},
-     "first": {"orders": {"1": 3}}}
+     "first": {"orders": {"1": 3}}, "epochs": {"orders": {"0": 5, "1": 4}}}
 
-`next` has the offset to read next. `first` has where a partition begins that was not in the offset before. Spark stores
-only the end of batch 0, so this is where a restarted query finds the initial offsets.
+`next` has the offset to read next. `epochs` has the epoch of a leader whose log had all before it, where brokers tell
+epochs; checkpoints of earlier versions lack it. `first` has where a partition begins that was not in the offset before.
+Spark stores only the end of batch 0, so this is where a restarted query finds the initial offsets.
 """
 
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from klamm.client.leaders import NO_EPOCH, OffsetAndEpoch
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import id_from_text, id_to_text
 from klamm.spark.errors import BadOption
@@ -27,6 +29,13 @@ class StreamOffset(NamedTuple):
     first: Mapping[TopicPartition, int]
     is_initial: bool = False
     """It is where a new query begins: nothing is read yet."""
+    epochs: Mapping[TopicPartition, int] = {}
+    """The epochs of leaders whose logs had all records before `next`."""
+
+    @property
+    def positions(self) -> dict[TopicPartition, OffsetAndEpoch]:
+        """The offsets to read next, with the epochs of leaders whose logs had all before them."""
+        return {p: OffsetAndEpoch(offset, self.epochs.get(p, NO_EPOCH)) for p, offset in self.next.items()}
 
     def begin(self, partition: TopicPartition, start: "StreamOffset") -> int:
         """Return the first offset of the partition that the micro-batch from `start` to this stream offset reads."""
@@ -50,6 +59,8 @@ def to_json(offset: StreamOffset) -> dict[str, Any]:
     stored: dict[str, Any] = {"version": VERSION, "cluster": offset.cluster_id, "topics": topics}
     if offset.first:
         stored["first"] = _nested(offset.first)
+    if offset.epochs:
+        stored["epochs"] = _nested(offset.epochs)
     if offset.is_initial:
         stored["initial"] = True
     return stored
@@ -67,6 +78,7 @@ def from_json(stored: Mapping[str, Any]) -> StreamOffset:
             _flat({name: t["next"] for name, t in topics}),
             _flat(stored.get("first", {})),
             stored.get("initial", False),
+            _flat(stored.get("epochs", {})),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BadOption(

@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+from klamm.client.leaders import NO_EPOCH
+from klamm.client.truncations import truncation_reason
+from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import id_to_text
 from klamm.spark.errors import LostRange
 from klamm.spark.ranges import OffsetRange
@@ -19,7 +22,8 @@ def plan_micro_batch(start: StreamOffset, end: StreamOffset) -> BatchPlan:
     for p in sorted(end.next):
         begin = end.begin(p, start)
         if begin < end.next[p]:
-            ranges.append(OffsetRange(p, begin, end.next[p], end.topic_ids.get(p.topic)))
+            epoch = end.epochs.get(p, NO_EPOCH)
+            ranges.append(OffsetRange(p, begin, end.next[p], end.topic_ids.get(p.topic), leader_epoch=epoch))
     return BatchPlan(ranges, [] if start.is_initial else losses_between(start, end))
 
 
@@ -36,6 +40,12 @@ def losses_between(start: StreamOffset, end: StreamOffset) -> list[LostRange]:
         elif p not in end.next:
             found.append(LostRange(p, position, None, f"{p} does not exist any more, or the options exclude it now"))
         elif end.next[p] < position:
-            reason = f"the log now ends at offset {end.next[p]}; it was truncated by an unclean leader election"
-            found.append(LostRange(p, end.next[p], position, reason))
+            found.append(LostRange(p, end.next[p], position, _truncation_reason(p, start, end)))
     return found
+
+
+def _truncation_reason(partition: TopicPartition, start: StreamOffset, end: StreamOffset) -> str:
+    """Why records between two stream offsets are lost, with the leader epochs where both have them."""
+    if partition in start.epochs and partition in end.epochs:
+        return truncation_reason(end.next[partition], start.epochs[partition], end.epochs[partition])
+    return f"the log now ends at offset {end.next[partition]}; it was truncated by an unclean leader election"

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from klamm.runtime.blocking import BlockingWorld, RealBlockingWorld
 from klamm.runtime.disk import RealDisk
-from klamm.runtime.memory import freeze_objects
+from klamm.runtime.memory import freeze_objects, keep_large_buffers
 from klamm.spark.columns import lost_rows
 from klamm.spark.decoder import RecordSelection, decode
 from klamm.spark.errors import LostRange
@@ -39,6 +39,7 @@ class Job(NamedTuple):
 
 def run_task(job: Job, task: object) -> Iterator[pa.RecordBatch]:
     """Read a task in a Spark worker; nothing is read for a task that klamm did not plan."""
+    keep_large_buffers()
     if isinstance(task, TaskRanges):
         yield from read_task(RealBlockingWorld(), job, task, POOL)
     freeze_heap()
@@ -64,10 +65,10 @@ def _read_ranges(world: BlockingWorld, job: Job, task: TaskRanges, pool: ClientP
         return
     with _brokers(world, job.options, pool) as brokers:
         for offset_range in task.ranges:
-            partition, end = offset_range.topic_partition, offset_range.end
+            partition = offset_range.topic_partition
             for found in _read_range(world, job.options, brokers, offset_range):
                 if not isinstance(found, LostRange):
-                    selection = RecordSelection(partition, found.start, end, values.read)
+                    selection = RecordSelection(partition, found.start, found.end, values.read)
                     for rows in decode(found.run, selection, found.aborted, origin=found.origin):
                         yield values.apply(job.wanted.apply(rows), brokers)
                 elif job.options.reports_losses:
@@ -102,4 +103,4 @@ def freeze_heap() -> None:
     done = getattr(sys, "_klamm_reads", 0)
     if done < READS_BEFORE_FREEZE:
         freeze_objects()
-        sys._klamm_reads = done + 1  # type: ignore[attr-defined]  # the module itself may be loaded anew per task
+        sys._klamm_reads = done + 1  # type: ignore[attr-defined]  # the module itself may be loaded again per task

@@ -1,10 +1,12 @@
 """What planning asks of where the records are: brokers or log directories."""
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from klamm.client.backoff import Backoff
+from klamm.client.leaders import OffsetAndEpoch
+from klamm.client.truncations import Truncation
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import BlockingWorld
 from klamm.spark.options import ReadOptions
@@ -39,6 +41,18 @@ class Transport(Protocol):
         self, times: Mapping[TopicPartition, int], read_committed: bool | None = None
     ) -> dict[TopicPartition, int]:
         """The partitions' offsets for these times, see `klamm.client.offsets.list_offsets`. Raises TopicGone."""
+        ...
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
+        """The partitions' ends, with the epochs of the leaders whose logs end there. Raises TopicGone."""
+        ...
+
+    def see_epochs(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """Ask no leader of an older epoch than these any more."""
+        ...
+
+    def truncations(self, positions: Mapping[TopicPartition, OffsetAndEpoch]) -> Mapping[TopicPartition, Truncation]:
+        """Which logs do not have the records before these positions any more. Raises TopicGone."""
         ...
 
     def sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -1,6 +1,6 @@
 """The option valueFormat: values decoded in the worker, one Arrow array for many records, bad ones told apart.
 
-A second Python process behind the source would cost more than the read itself.
+A second Python process after the source would cost more than the read itself.
 """
 
 import re

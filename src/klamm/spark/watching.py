@@ -87,7 +87,7 @@ class Watch:
         self._commit(found)
 
     def close(self) -> None:
-        """Stop watching: remove the metrics and close connections. The query goes on."""
+        """Stop watching: remove the metrics and close connections. The query continues."""
         self._session.streams.removeListener(self._listener)
         self._registry.unregister(self)
         if self._offsets is not None:

@@ -21,13 +21,22 @@ from klamm.spark.tasks import Job, read_task
 from klamm.wire.messages import ListOffsetsRequest
 
 
-def log(first: int, end: int, leader: int = 1, per_batch: int = 10) -> ScriptedLog:
+def log(first: int, end: int, leader: int = 1, per_batch: int = 10, epoch: int = -1) -> ScriptedLog:
     """Offsets from `first` to before `end`, each with its number as the value."""
+    epochs = [(epoch, first)] if epoch >= 0 else []
+    return ScriptedLog(leader, numbered(first, end, per_batch, epoch), first, epoch=epoch, epochs=epochs)
+
+
+def numbered(
+    first: int, end: int, per_batch: int = 10, epoch: int = -1, text: bytes = b"%d"
+) -> list[tuple[int, int, bytes]]:
+    """Batches of this leader epoch with the offsets from `first` to before `end`, whose values are these texts."""
     batches = []
     for base in range(first, end, per_batch):
         offsets = range(base, min(base + per_batch, end))
-        batches.append((base, offsets[-1], batch([Record(b"k", b"%d" % o) for o in offsets], base)))
-    return ScriptedLog(leader, batches, first)
+        content = batch([Record(b"k", text % o) for o in offsets], base)
+        batches.append((base, offsets[-1], content[:12] + epoch.to_bytes(4, signed=True) + content[16:]))
+    return batches
 
 
 def scripted(**logs: ScriptedLog) -> ScriptedWorld:

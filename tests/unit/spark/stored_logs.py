@@ -3,17 +3,20 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+from tests.support.managed_logs import get_or_create
 from tests.support.real_logs import DiskWithoutThreads
 from tests.unit.log.compaction import Workload, cleaner
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
+from klamm.log.names import LOG
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import BlockingConnection
 from klamm.runtime.workers import InlineWorkers
@@ -66,7 +69,7 @@ def new_log(
     configs: Mapping[str, str] = SMALL_SEGMENTS,
 ) -> Log:
     """A log with small segments."""
-    return logs.get_or_create(partition, TopicConfig.parse(configs), topic_id, is_new=True)
+    return get_or_create(logs, partition, TopicConfig.parse(configs), topic_id, is_new=True)
 
 
 def fill(log: Log, seed: int = 1, batches: int = 40) -> Workload:
@@ -121,3 +124,14 @@ def read_stored(*directories: Path, columns: tuple[str, ...] = COLUMNS, **given:
 
 def offsets_stored(*directories: Path, **given: str) -> list[int]:
     return [row["offset"] for row in read_stored(*directories, columns=("offset", "value"), **given)]
+
+
+def as_content(rows: list[Any]) -> dict[int, tuple[bytes | None, bytes | None, int]]:
+    """Offset -> key, value, timestamp."""
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return {r["offset"]: (r["key"], r["value"], round((r["timestamp"] - epoch).total_seconds() * 1000)) for r in rows}
+
+
+def segment_paths(directory: Path, suffix: str = LOG) -> list[Path]:
+    """The files of orders-0 with this suffix, in order of their offsets."""
+    return sorted((directory / "orders-0").glob(f"*{suffix}"))

@@ -2,10 +2,15 @@
 
 import json
 import uuid
+from typing import Any
 
+from klamm.client.cluster import ClusterMetadata
+from klamm.model.cluster import Address
 from klamm.model.ids import TopicPartition
+from klamm.spark.group_offsets import commit_offsets
 from klamm.spark.lag import metrics, progress_of
 from klamm.spark.stream_offsets import StreamOffset, to_json
+from klamm.wire.messages import FindCoordinatorResponse
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -31,6 +36,20 @@ def test_the_lag_is_read_from_offsets_given_as_json_object_or_as_text() -> None:
 
     assert progress is not None
     assert progress.lag == {P0: 1}
+
+
+def test_the_positions_of_a_streaming_query_are_committed_with_their_leader_epochs() -> None:
+    end = StreamOffset("c1", {"orders": uuid.UUID(int=1)}, {P0: 5, P1: 9}, {}, epochs={P0: 3})
+    progress = progress_of([{"endOffset": json.dumps(to_json(end)), "latestOffset": None}])
+    assert progress is not None
+    asked: list[Any] = []
+    steps = commit_offsets(ClusterMetadata([Address("one", 1)], lambda: 0.0), "lag", progress.read)
+
+    asked.append(next(steps))
+    asked.append(steps.send(FindCoordinatorResponse(host="two", port=2, coordinators=[])))
+
+    sent = asked[1].request.body(8).topics[0].partitions
+    assert [(p.committed_offset, p.committed_leader_epoch) for p in sent] == [(5, 3), (9, -1)]
 
 
 def test_lag_metrics_are_labelled_with_query_topic_and_partition() -> None:

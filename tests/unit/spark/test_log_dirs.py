@@ -1,11 +1,9 @@
-"""`logDirs`: the rows of log directories, while their broker runs, rolls, deletes and compacts; and damaged ones."""
+"""`logDirs`: the rows of log directories, their bounds and choice; directories that are damaged or no such."""
 
 import shutil
 import struct
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,7 +13,7 @@ from tests.unit.spark.scripts import logged
 from tests.unit.spark.stored_logs import (
     NOW_MS,
     ORDERS,
-    SMALL_SEGMENTS,
+    as_content,
     clean,
     fill,
     log_manager,
@@ -23,14 +21,13 @@ from tests.unit.spark.stored_logs import (
     new_log,
     offsets_stored,
     plan_stored,
-    read_planned,
     read_stored,
+    segment_paths,
     stored_options,
 )
 
 from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, offsets_text
 from klamm.log.log import Log
-from klamm.log.names import LOG
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption, DataLoss
@@ -39,17 +36,6 @@ from klamm.wire.records import batches as batches_of
 from klamm.wire.vectors.batches import CorruptBatch
 
 NO_ROW: list[int] = []
-
-
-def as_content(rows: list[Any]) -> dict[int, tuple[bytes | None, bytes | None, int]]:
-    """Offset -> key, value, timestamp."""
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    return {r["offset"]: (r["key"], r["value"], round((r["timestamp"] - epoch).total_seconds() * 1000)) for r in rows}
-
-
-def segment_paths(directory: Path, suffix: str = LOG) -> list[Path]:
-    """The files of orders-0 with this suffix, in order of their offsets."""
-    return sorted((directory / "orders-0").glob(f"*{suffix}"))
 
 
 def set_high_watermark(directory: Path, offset: int) -> None:
@@ -67,7 +53,9 @@ async def test_committed_rows_of_a_log_directory_are_those_of_the_broker(tmp_pat
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_committed_rows_of_a_compacted_log_directory_are_those_of_the_broker(tmp_path: Path, seed: int) -> None:
+async def test_committed_rows_read_from_a_compacted_log_directory_equal_those_read_from_the_broker(
+    tmp_path: Path, seed: int
+) -> None:
     async with log_manager(tmp_path) as logs:
         log = new_log(logs, configs=COMPACTED)
         fill(log, seed)
@@ -418,87 +406,3 @@ class TestDamage:
 
         with pytest.raises(CorruptBatch, match="has magic 1, but klamm reads only magic 2"):
             offsets_stored(tmp_path)
-
-
-class TestWhileTheBrokerRuns:
-    async def test_a_directory_locked_by_its_broker_is_read_up_to_its_checkpoint(self, tmp_path: Path) -> None:
-        async with log_manager(tmp_path) as logs:
-            log = new_log(logs)
-            fill(log)
-            await logs.write_high_watermarks()
-            committed_end = log.end_offset
-            log.append_as_leader(batch("later"), 1)
-
-            assert offsets_stored(tmp_path)[-1] < committed_end
-
-    async def test_segments_deleted_by_retention_after_planning_are_data_loss(self, tmp_path: Path) -> None:
-        async with log_manager(tmp_path) as logs:
-            log = new_log(logs, configs=SMALL_SEGMENTS | {"retention.bytes": "4000"})
-            fill(log)
-            await logs.write_high_watermarks()
-            options = stored_options(tmp_path)
-            tasks = plan_stored(options)
-            assert log.delete_old_segments()
-
-            with pytest.raises(DataLoss, match=r"offsets 0 to .* retention or a DeleteRecords request deleted them"):
-                read_planned(options, tasks)
-
-    async def test_compaction_after_planning_leaves_the_last_values(self, tmp_path: Path) -> None:
-        async with log_manager(tmp_path) as logs:
-            log = new_log(logs, configs=COMPACTED)
-            workload = fill(log)
-            await logs.write_high_watermarks()
-            options = stored_options(tmp_path, kafka__isolation__level="read_committed")
-            tasks = plan_stored(options)
-            assert await clean(logs)
-
-            rows = as_content(read_planned(options, tasks))
-
-        last = {key: value for key, value, _ in rows.values()}
-        assert {key: value for key, value in last.items() if value is not None} == workload.values
-
-    async def test_a_first_compaction_between_two_renames_loses_no_row(self, tmp_path: Path) -> None:
-        async with log_manager(tmp_path) as logs:
-            log = new_log(logs, configs=COMPACTED)
-            fill(log)
-            before = tmp_path / "before"
-            shutil.copytree(tmp_path / "orders-0", before)
-            await clean(logs)
-        cleaned = max(segment_paths(tmp_path), key=lambda path: path.stat().st_size)
-        swap = cleaned.with_name(cleaned.name + ".swap")
-        expected = offsets_stored(tmp_path)
-        cleaned.rename(swap)
-        (tmp_path / CLEANED_OFFSETS).unlink()
-
-        assert offsets_stored(tmp_path) == expected
-
-    async def test_a_topic_created_again_at_the_same_place_is_data_loss(self, tmp_path: Path) -> None:
-        await make_log(tmp_path)
-        options = stored_options(tmp_path)
-        tasks = plan_stored(options)
-        shutil.rmtree(tmp_path / "orders-0")
-        async with log_manager(tmp_path) as logs:
-            fill(new_log(logs, topic_id=UUID(int=77)), seed=2)
-
-        with pytest.raises(DataLoss, match="topic orders was deleted and created again"):
-            read_planned(options, tasks)
-
-    async def test_a_replica_moved_to_another_directory_is_followed(self, tmp_path: Path) -> None:
-        first, second = tmp_path / "one", tmp_path / "two"
-        await make_log(first)
-        async with log_manager(second):
-            pass
-        options = stored_options(first, second)
-        expected, tasks = offsets_stored(first), plan_stored(options)
-        (first / "orders-0").rename(second / "orders-0")
-
-        assert [row["offset"] for row in read_planned(options, tasks)] == expected
-
-    async def test_a_topic_deleted_after_planning_is_data_loss(self, tmp_path: Path) -> None:
-        await make_log(tmp_path)
-        options = stored_options(tmp_path)
-        tasks = plan_stored(options)
-        shutil.rmtree(tmp_path / "orders-0")
-
-        with pytest.raises(DataLoss, match="orders-0 is gone: the topic was deleted, or the replica was moved"):
-            read_planned(options, tasks)

@@ -142,7 +142,7 @@ def test_the_spark_sink_halves_a_batch_refused_as_too_large_and_keeps_its_sequen
             "the leader of orders-0 refused a batch of 5 records with TOPIC_AUTHORIZATION_FAILED",
         ),
     ],
-    ids=["a record too large for its topic", "an error that no retry mends"],
+    ids=["a record too large for its topic", "an error that no retry repairs"],
 )  # fmt: skip
 def test_a_final_produce_error_fails_the_spark_write_and_names_the_partition(
     world: ScriptedWorld, code: ErrorCode, count: int, message: str
@@ -209,3 +209,37 @@ def test_a_lost_connection_fails_a_spark_write_with_acks_0(world: ScriptedWorld)
         pytest.raises(DeliveryFailed, match=r"set kafka\.acks to 1 or all"),
     ):
         write_all(out, encoded(P0, 0, 50))
+
+
+def test_a_leader_that_a_refusal_names_gets_the_records_without_another_metadata_request(world: ScriptedWorld) -> None:
+    world.cluster.tells_leaders = True
+    world.cluster.logs[P0].elect(1, 3, 0)
+    before: list[int] = []
+
+    def elect(broker: int) -> None:
+        world.cluster.logs[P0].elect(2, 4, 0)
+        before.append(world.cluster.requests["METADATA"])
+
+    on_produce(world, 1, elect)
+    with writer(world) as out:
+        write_all(out, encoded(P0, 0, 10))
+
+    assert values(world, P0) == list(range(10))
+    assert before == [world.cluster.requests["METADATA"]]
+
+
+def test_a_leader_is_looked_up_while_requests_are_in_flight_at_all_brokers(world: ScriptedWorld) -> None:
+    world.cluster.errors[P0] = [ErrorCode.NOT_ENOUGH_REPLICAS] * 3
+
+    def take_time(broker: int, request: Any) -> None:
+        world.now += 0.05  # so that the partition that was refused is due again before the others are done
+
+    world.cluster.on_request = take_time
+    with writer(world, SETTINGS._replace(max_request_bytes=300, max_buffered_bytes=30_000)) as out:
+        out.write(encoded(P0, 0, 20))
+        for first in range(0, 400, 20):
+            out.write([*encoded(P1, first, first + 20), *encoded(P2, first, first + 20)])
+        out.flush()
+
+    assert values(world, P0) == list(range(20))
+    assert [values(world, p) for p in (P1, P2)] == [list(range(400))] * 2
