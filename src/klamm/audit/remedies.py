@@ -83,11 +83,11 @@ def restart_or_replace(s: Snapshot, broker: BrokerId) -> str:
     live = s.live
     if any(broker in a.replicas and live.issubset(a.replicas) for a in s.assignments.values()):
         return f"{back}; no other broker could take all its replicas"
-    where, plan = bootstrap_option(s), f"plan-without-{broker}.json"
+    where, plan = bootstrap_option(s), f"plan-without-{broker}"
     return (
         f"{back}, or move its replicas to other brokers: "
         f"klamm reassign plan --remove-broker {broker} --out {plan}{where}, "
-        f"then klamm reassign apply --reassignment-json-file {plan}{where}"
+        f"then klamm reassign apply --reassignment-json-file {plan}/wave-001.json{where}, and so on for each wave"
     )
 
 

@@ -15,6 +15,8 @@ class CommandEntry(NamedTuple):
     attribute: str
     """A function or a `typer.Typer` with commands of its own."""
     summary: str
+    extra: str | None = None
+    """The extra that brings all packages of the command; None: that of the package that is missing, see `extras.py`."""
 
 
 COMMANDS: Final = {
@@ -26,7 +28,9 @@ COMMANDS: Final = {
     "transactions": CommandEntry("transactions", "transactions_app", "List, describe and abort transactions."),
     "produce": CommandEntry("produce", "command", "Produce records from standard input or files."),
     "consume": CommandEntry("consume", "command", "Print the records of topics, as a consumer group or not."),
-    "reassign": CommandEntry("reassign", "reassign_app", "Move partitions to other brokers."),
+    "reassign": CommandEntry(
+        "reassign", "reassign_app", "Plan and move partitions to other brokers: even out loads, remove a broker."
+    ),
     "elect": CommandEntry("elect", "elect", "Elect partition leaders: preferred or unclean."),
     "config": CommandEntry("config", "config_app", "Get, set, unset and explain configs of topics and brokers."),
     "brokers": CommandEntry("brokers", "brokers", "Show the brokers: racks, leaders, replicas, disks."),
@@ -35,11 +39,14 @@ COMMANDS: Final = {
         "explain", "explain", "Explain what happened to a partition, topic, broker, group or transaction."
     ),
     "insight": CommandEntry(
-        "insight", "insight_app", "Show the history of partitions, brokers and controllers as tables."
+        "insight", "insight_app", "Show the history of partitions, brokers and controllers: tables, charts."
     ),
     "audit": CommandEntry("audit", "audit", "Report what is wrong with a cluster and how to repair it."),
     "replicas": CommandEntry("replicas", "replicas_app", "Compare the records of all replicas."),
-    "pipeline": CommandEntry("pipeline", "pipeline_app", "Check and run pipelines from topics into tables or topics."),
+    "pipeline": CommandEntry(
+        "pipeline", "pipeline_app", "Check and run pipelines from topics into tables or topics.", "pipeline"
+    ),
+    "spark": CommandEntry("spark", "spark_app", "Bring klamm to the executors of a Spark cluster."),
     "zk": CommandEntry("zk", "zk_app", "Read and repair znodes."),
 }
 
@@ -64,16 +71,28 @@ class LazyGroup(typer.core.TyperGroup):
         }
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; the error for an argument that no command takes names the option to use instead."""
+        """Run the command; the error for an argument that no command takes names the option to use instead.
+
+        Raises MissingPackage where the command needs a package that is not installed.
+        """
         try:
             return super().invoke(ctx)
         except _USAGE_ERROR as error:
             error.message += _option_instead(error)
             raise
+        except ImportError as error:
+            from klamm.cli.extras import missing_package
+
+            name = ctx.invoked_subcommand
+            missing = missing_package(error, f"klamm {name}", COMMANDS[name].extra)
+            if missing is None:
+                raise
+            raise missing from error
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return name, command and remaining arguments; the module of the command is imported only here."""
         name, _, rest = super().resolve_command(ctx, args)
+        ctx.invoked_subcommand = name  # already here, for the error of an import
         return name, None if name is None else load_command(name), rest
 
 

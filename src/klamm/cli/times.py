@@ -39,3 +39,10 @@ def parse_duration(option: str, text: str) -> int:
     if match is None or not any(match.groups()):
         raise UsageError(f"{option} {text!r} is not a duration. Give for example 10m, 1h30m, 7d, P7D or PT1H30M.")
     return round(sum(float(match[unit] or 0) * factor for unit, factor in _SECONDS.items()) * 1000)
+
+
+def parse_past(option: str, text: str, now_ms: int) -> int:
+    """The ms since 1970 of a time, or of a duration before now such as `7d`. Raises UsageError."""
+    if "-" in text or text.isdecimal():
+        return parse_time(option, text)
+    return now_ms - parse_duration(option, text)

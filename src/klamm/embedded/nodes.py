@@ -28,7 +28,11 @@ def klamm_node(properties_path: str) -> Sequence[str]:
 
 
 class NodeProcess:
-    """One node as a process; a new start finds the data of the last one."""
+    """One node as a process; a new start finds the data of the last one.
+
+    `command` may be changed while the process does not run: the next start then is another program's, with the same
+    configuration and data.
+    """
 
     def __init__(
         self,
@@ -48,7 +52,7 @@ class NodeProcess:
             "log.dirs": self.log_directory,
             **properties,
         }
-        self._command = command
+        self.command = command
         self._disk = disk or RealDisk()
         self.child: Child | None = None
 
@@ -108,7 +112,7 @@ class NodeProcess:
         create_directory(self._disk, self.log_directory)
         lines = [f"{key}={value}" for key, value in self.properties.items()]
         self._disk.write_atomically(self.properties_path, "\n".join([*lines, ""]).encode())
-        self.child = spawn(f"node-{self.broker_id}", self._command(self.properties_path), self.output_path)
+        self.child = spawn(f"node-{self.broker_id}", self.command(self.properties_path), self.output_path)
 
     def wait_until_listening(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until the node's port accepts connections.

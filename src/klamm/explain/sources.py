@@ -92,13 +92,21 @@ def _read_journal(sources: Sources, disk: Disk, wanted: Wanted | None) -> tuple[
         addresses = [parse_address(text) for text in sources.bootstrap.split(",")]
         values = run_loop(read_values(real_world(), addresses, TopicPartition(JOURNAL_TOPIC, 0)))
         return distinct(parse_lines(b"\n".join(values), wanted)), f"topic {JOURNAL_TOPIC}"
-    directories = list(sources.journals) or journal_directories(disk, sources.data)
-    for directory in directories:
+    directories = chosen_directories(disk, sources.data, sources.journals)
+    return list(read_journals(disk, directories, wanted)), ", ".join(directories)
+
+
+def chosen_directories(disk: Disk, data: str, journals: Sequence[str]) -> list[str]:
+    """The directories in `journals`, or those of the nodes of `klamm up` if there are none.
+
+    Raises CannotExplain where one does not exist.
+    """
+    for directory in journals:
         if not disk.is_directory(directory):
             raise CannotExplain(
                 f"There is no directory {directory}. Name the journal directory of a node with --journal."
             )
-    return list(read_journals(disk, directories, wanted)), ", ".join(directories)
+    return list(journals) or journal_directories(disk, data)
 
 
 def journal_directories(disk: Disk, data: str) -> list[str]:

@@ -93,7 +93,7 @@ class Links:
 
 
 def _known(source: int | None) -> int:
-    """The member number of the process that connects; a number for strangers where it is no member."""
+    """The member number of the process that connects; the number for other processes if it is not a member."""
     return _UNKNOWN if source is None else source
 
 

@@ -1,7 +1,7 @@
 """The judge is judged: each planted anomaly is found, and a clean history stays clean."""
 
 import pytest
-from tests.support.history import Acknowledged, Found, compare
+from tests.support.history import Acknowledged, Found, compare, last_of_each_key
 
 CLEAN = {0: [Found(0, 1), Found(1, 2), Found(3, 3)], 1: [Found(0, 1)]}
 PROMISED = [Acknowledged(0, 1, 0), Acknowledged(0, 3, 3), Acknowledged(1, 1, 0)]
@@ -36,3 +36,11 @@ def test_the_checker_of_client_histories_finds_each_injected_anomaly(
 
     assert getattr(verdict, anomaly)
     assert not verdict.is_clean
+
+
+def test_of_a_compacted_topic_only_the_last_record_of_each_key_is_expected() -> None:
+    acknowledged = [Acknowledged(p, number, number * 2) for p in (0, 1) for number in (1, 2, 4, 3, 5)]
+
+    expected = last_of_each_key(acknowledged, keys=2)
+
+    assert sorted(expected) == [Acknowledged(p, number, number * 2) for p in (0, 1) for number in (4, 5)]

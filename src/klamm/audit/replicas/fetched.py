@@ -18,7 +18,7 @@ from klamm.client.errors import (
 )
 from klamm.client.offsets import EARLIEST, list_offsets
 from klamm.client.read_committed import Aborted
-from klamm.client.records import FetchLimits, fetch_request, partition_data_of
+from klamm.client.records import FetchLimits, FetchPosition, fetch_request, partition_data_of
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -96,7 +96,7 @@ class FetchedReplicaLog:
     def _fetch(self, offset: int, max_bytes: int, *, committed: bool) -> FetchResponsePartitionData:
         """Fetch from this replica's broker. Raises BrokenReplica, ReplicaUnavailable, RangeMoved."""
         limits = FetchLimits(max_bytes, _WAIT_MS, read_committed=committed)
-        request = fetch_request(self._partition, self._topic_id, offset, limits)
+        request = fetch_request(self._partition, self._topic_id, FetchPosition(offset), limits)
         request = request._replace(oldest=_FIRST_FROM_FOLLOWERS)
         backoff = self._backoff()
         while True:

@@ -1,7 +1,7 @@
 """Compares replicas of a compacted log: each key must have its last committed record on all of them.
 
 Each replica is compacted on its own, so their batches differ. A record may be missing where compaction may remove it: a
-later record of its key follows, even behind what is compared, or it is a tombstone.
+later record of its key follows, even after what is compared, or it is a tombstone.
 """
 
 from collections.abc import Iterator, Sequence

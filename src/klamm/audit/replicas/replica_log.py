@@ -46,7 +46,7 @@ class ReplicaLog(Protocol):
 
 
 class BrokenReplica(KlammError):
-    """A replica has no readable batch at `offset`, though other offsets behind it are committed."""
+    """A replica has no readable batch at `offset`, though other offsets after it are committed."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)

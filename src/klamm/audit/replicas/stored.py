@@ -43,7 +43,7 @@ class StoredReplicaLog:
     def bounds(self) -> Bounds:
         """Look at the replica now. Raises ReplicaUnavailable."""
         if self._replica.high_watermark is None:
-            raise ReplicaUnavailable(f"{self._replica.checkpoint} has no high watermark of it yet")
+            raise ReplicaUnavailable(f"{self._replica.checkpoint} has no high watermark of this partition yet")
         try:
             return Bounds(self._offsets.log_start(), self._offsets.high_watermark(), self._last_stable())
         except (ReplicaGone, CorruptFile, OSError) as error:

@@ -151,7 +151,7 @@ def _of_keys(partition: TopicPartition, difference: KeyDifference) -> Divergence
 
 
 def _remedy(wrong: Sequence[ReplicaLog], partition: TopicPartition) -> str:
-    """What to do about these replicas; without any, nobody knows which ones are wrong."""
+    """What to do about these replicas; with none, it is not known which ones are wrong."""
     if not wrong:
         return _NO_MAJORITY.format(partition=partition)
     return _REPLACE.format(name=" or ".join(replica.name for replica in wrong), partition=partition)

@@ -219,7 +219,7 @@ class Admin:
 
     def update_brokers(self, metadata: Any) -> None:
         """Replace the known brokers and controller by those of a Metadata response."""
-        self._cluster.update(metadata)
+        self._cluster.update_brokers(metadata)
 
     async def _run_with_retries(self, attempt: Callable[[], Steps[T]], problem: str) -> T:
         """Run the steps of `attempt`, again after a retriable error. Raises CannotAsk with `problem` at the timeout."""

@@ -16,6 +16,7 @@ from klamm.client.committed_offsets import (
 )
 from klamm.client.errors import code_name
 from klamm.client.group_member import assigned_partitions
+from klamm.client.leaders import OffsetAndEpoch, offsets_of
 from klamm.client.offsets import LATEST
 from klamm.client.versions import Request
 from klamm.model.ids import BrokerId, TopicPartition
@@ -34,7 +35,7 @@ from klamm.wire.messages import (
 CONSUMER: Final = "consumer"
 DEAD: Final = "Dead"
 INACTIVE: Final = ("Empty", DEAD)
-"""States in which offsets may be reset: no member would go on from its own position."""
+"""States in which offsets may be reset: no member would continue from its own position."""
 _FILTERS_STATES: Final = 4
 _FILTERS_TYPES: Final = 5
 
@@ -148,7 +149,7 @@ async def read_offsets(
     answer = await admin.ask_coordinator(name, request, lambda a: a.error_code)
     if answer.error_code:
         raise CannotAsk(f"Cannot read the offsets of group {name}: {code_name(answer.error_code)}. Check its name.")
-    return committed_of(answer)
+    return offsets_of(committed_of(answer))
 
 
 async def read_lag(admin: Admin, group: Group) -> list[Lag]:
@@ -173,7 +174,8 @@ async def read_ends(admin: Admin, partitions: Collection[TopicPartition], time: 
 
 async def commit_offsets(admin: Admin, name: str, offsets: Mapping[TopicPartition, int]) -> list[Refusal]:
     """Commit offsets for a group without members; returns the errors by partition. Raises CannotAsk."""
-    answer = await admin.ask_coordinator(name, offset_commit_request(name, offsets), first_partition_error)
+    request = offset_commit_request(name, {p: OffsetAndEpoch(offset) for p, offset in offsets.items()})
+    answer = await admin.ask_coordinator(name, request, first_partition_error)
     return _partition_refusals(name, answer)
 
 

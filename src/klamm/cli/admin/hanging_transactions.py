@@ -41,9 +41,11 @@ async def describe_producers(
     cluster = await read_cluster(admin, sorted({p.topic for p in partitions}))
     groups, refused = _by_broker(cluster, partitions, broker)
     found: list[PartitionProducer] = []
-    for number, asked in sorted(groups.items()):
-        for start in range(0, len(asked), _PARTITIONS_IN_REQUEST):
-            topics = [TopicRequest(t, n) for t, n in numbers_by_topic(asked[start : start + _PARTITIONS_IN_REQUEST])]
+    for number, requested in sorted(groups.items()):
+        for start in range(0, len(requested), _PARTITIONS_IN_REQUEST):
+            topics = [
+                TopicRequest(t, n) for t, n in numbers_by_topic(requested[start : start + _PARTITIONS_IN_REQUEST])
+            ]
             answer = await admin.ask_broker(number, ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest(topics))
             for topic in answer.topics:
                 for described in topic.partitions:
@@ -67,11 +69,11 @@ def _by_broker(
         if topic is None or partition.partition not in topic.partitions:
             refused.append(Refusal(str(partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
             continue
-        asked = topic.partitions[partition.partition].leader if broker is None else broker
-        if asked < 0:
+        requested = topic.partitions[partition.partition].leader if broker is None else broker
+        if requested < 0:
             refused.append(Refusal(str(partition), ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader"))
         else:
-            groups[asked].append(partition)
+            groups[requested].append(partition)
     return groups, refused
 
 

@@ -56,10 +56,10 @@ async def select_partitions(
     """The partitions that `--topic` names, or all that the group has offsets of. Raises UsageError, CannotAsk."""
     if all_topics:
         return sorted(await read_offsets(admin, group))
-    asked = [parse_topic(text) for text in topics]
-    known = (await read_cluster(admin, [topic for topic, _ in asked])).topics
+    requested = [parse_topic(text) for text in topics]
+    known = (await read_cluster(admin, [topic for topic, _ in requested])).topics
     selected: set[TopicPartition] = set()
-    for topic, numbers in asked:
+    for topic, numbers in requested:
         if topic not in known:
             raise UsageError(f"--topic {topic}: there is no such topic. `klamm topics list` shows the topics.")
         there = known[topic].partitions
@@ -80,10 +80,10 @@ async def plan_reset(
     starts = await read_ends(admin, partitions, EARLIEST)
     ends = await read_ends(admin, partitions, LATEST)
     at_time = await read_ends(admin, partitions, reset.number) if reset.kind is ResetKind.TIME else {}
-    asked = {p: _asked_offset(reset, committed.get(p), starts[p], ends[p], at_time, p) for p in sorted(starts)}
+    requested = {p: _asked_offset(reset, committed.get(p), starts[p], ends[p], at_time, p) for p in sorted(starts)}
     return [
         PlannedReset(p, committed.get(p), min(max(offset, starts[p]), ends[p]))
-        for p, offset in asked.items()
+        for p, offset in requested.items()
         if offset is not None
     ]
 

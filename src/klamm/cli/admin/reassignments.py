@@ -1,11 +1,11 @@
-"""Plan, start, follow and cancel reassignments of a cluster."""
+"""Start, follow and cancel reassignments of a cluster."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import read_cluster, read_moves
-from klamm.cli.admin.configs import change_configs, read_configs, read_controller_only
+from klamm.cli.admin.configs import change_configs, read_configs
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.output import ProgressLine
 from klamm.config.dynamic_keys import THROTTLED_RATES, THROTTLED_REPLICAS
@@ -15,7 +15,6 @@ from klamm.model.cluster import Cluster
 from klamm.model.errors import ErrorCode, KlammError, UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan.progress import MoveState, PartitionProgress, is_over, progress_of
-from klamm.plan.reassignment import Goal, Plan, Racks, plan_moves
 from klamm.plan.throttles import Changes, plan_copies, plan_removal, plan_throttle, throttled_entities
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -29,60 +28,6 @@ _POLL_S: Final = 0.5
 _MAX_POLLS: Final = 10
 Replicas = tuple[BrokerId, ...]
 Assignment = Mapping[TopicPartition, Replicas]
-
-
-class PlanRequest(NamedTuple):
-    """The options of `klamm reassign plan`."""
-
-    topics: Sequence[str] | None
-    """None: every topic that needs a change."""
-    brokers: Sequence[BrokerId] | None
-    removed: Sequence[BrokerId]
-    replication_factor: int | None
-    rack_aware: bool
-
-
-class Planned(NamedTuple):
-    current: Assignment
-    """The current replicas of all considered partitions."""
-    plan: Plan
-
-
-async def make_plan(admin: Admin, wanted: PlanRequest) -> Planned:
-    """Plan a reassignment. Raises UsageError for brokers and topics that do not exist."""
-    cluster = await read_cluster(admin)
-    names = list(cluster.topics) if wanted.topics is None else wanted.topics
-    if absent := [name for name in names if name not in cluster.topics]:
-        raise UsageError(f"Topic {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}).")
-    current = {at: p.replicas for at, p in cluster.partitions.items()}
-    left_out = frozenset[BrokerId]()
-    if wanted.brokers is None:
-        left_out = await read_controller_only(admin, cluster.brokers)
-    racks, gone = _allowed_racks(cluster, wanted, left_out), frozenset(wanted.removed)
-    is_spread = wanted.brokers is not None
-    chosen = [at for at in current if at.topic in set(names)]
-    if wanted.topics is None and not is_spread and wanted.replication_factor is None:
-        chosen = [at for at in chosen if gone.intersection(current[at])]
-    away = frozenset(b for at in chosen for b in current[at] if b not in cluster.brokers)
-    kept = frozenset() if is_spread else (away | left_out) - gone
-    goal = Goal(racks, wanted.replication_factor, kept, is_spread)
-    plan = plan_moves(current, chosen, goal)
-    return Planned({at: current[at] for at in chosen}, plan)
-
-
-def _allowed_racks(cluster: Cluster, wanted: PlanRequest, left_out: frozenset[BrokerId]) -> Racks:
-    """The brokers that may get replicas, with their racks; None as rack if racks do not count."""
-    brokers = [b for b in cluster.brokers if b not in left_out] if wanted.brokers is None else list(wanted.brokers)
-    if unknown := [b for b in brokers if b not in cluster.brokers]:
-        raise UsageError(_not_alive_text("--broker-list", unknown, cluster))
-    kept = [b for b in brokers if b not in wanted.removed]
-    return {b: cluster.brokers[b].rack if wanted.rack_aware else None for b in sorted(kept)}
-
-
-def _not_alive_text(option: str, brokers: Sequence[BrokerId], cluster: Cluster) -> str:
-    """The error message for an option that names a dead broker."""
-    alive = ", ".join(map(str, sorted(cluster.brokers)))
-    return f"{option}: broker {brokers[0]} is not alive. Live brokers: {alive}."
 
 
 class Started(NamedTuple):
@@ -104,6 +49,12 @@ async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPart
     if unknown := [b for replicas in wanted.values() for b in replicas if b not in cluster.brokers]:
         raise UsageError(_not_alive_text("--reassignment-json-file", unknown, cluster))
     return {at: found[at].replicas for at in wanted}
+
+
+def _not_alive_text(option: str, brokers: Sequence[BrokerId], cluster: Cluster) -> str:
+    """The error message for an option that names a dead broker."""
+    alive = ", ".join(map(str, sorted(cluster.brokers)))
+    return f"{option}: broker {brokers[0]} is not alive. Live brokers: {alive}."
 
 
 async def start(

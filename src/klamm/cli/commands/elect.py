@@ -27,7 +27,9 @@ def elect(
     topic: Annotated[
         str | None, typer.Option("--topic", help="elect for all partitions of this topic, or for one with --partition")
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", min=0)] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="elect only for this partition of --topic")
+    ] = None,
     all_partitions: Annotated[
         bool, typer.Option("--all-topic-partitions", help="elect for all partitions of the cluster")
     ] = False,
@@ -36,7 +38,7 @@ def elect(
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Elect leaders: the preferred replicas; or with unclean, any live replica where no in-sync one is alive."""
+    """Elect leaders: preferred replicas, or (unclean) any live replica of partitions without a live in-sync one."""
     if sum((topic is not None, all_partitions, file is not None)) != 1:
         raise UsageError(f"Choose partitions with exactly one of --topic, --all-topic-partitions and {_FILE}.")
     if partition is not None and topic is None:

@@ -32,7 +32,9 @@ def list_(
     state: Annotated[
         list[str] | None, typer.Option("--state", help="only groups in this state: Stable, Empty, ...; repeatable")
     ] = None,
-    type_: Annotated[list[str] | None, typer.Option("--type", help="classic; repeatable")] = None,
+    type_: Annotated[
+        list[str] | None, typer.Option("--type", help="only groups of this type: classic; repeatable")
+    ] = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:

@@ -1,6 +1,6 @@
 """`klamm insight TABLE`: the history of the controllers as tables, and `klamm insight follow`, which keeps them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -8,20 +8,29 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import TimestampType
 
+from klamm.charts.files import check_drawable, write_charts
+from klamm.cli.admin.client import with_admin
+from klamm.cli.admin.cluster import read_cluster
+from klamm.cli.charts import print_chart
 from klamm.cli.options import Data
 from klamm.cli.output import is_terminal, print_error, print_json, print_line, print_table
 from klamm.cli.quiet_spark import quiet_session
-from klamm.cli.times import parse_duration, parse_time
-from klamm.explain.sources import journal_directories
+from klamm.cli.times import parse_duration, parse_past
+from klamm.explain.sources import CannotExplain, chosen_directories
+from klamm.insight.charts import make_chart
 from klamm.insight.journal import read_files, read_topic
 from klamm.insight.store import InsightStore
 from klamm.insight.tables import TABLES, JournalFacts, make_table, open_journal, open_store
 from klamm.model.errors import UsageError
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import RealDisk
+from klamm.telemetry.journal import JOURNAL_TOPIC
+from klamm.telemetry.journal_files import journal_files
 
 MAX_ROWS: Final = 50
 DEFAULT_TRIGGER: Final = "30s"
+ASK_TIMEOUT_S: Final = 10.0
+"""How long a broker may take to say whether there is a journal topic."""
 
 Tables = Annotated[
     str | None, typer.Option("--tables", help="directory that `klamm insight follow` keeps, in place of a journal")
@@ -31,14 +40,16 @@ Cluster = Annotated[
     str | None, typer.Option("--bootstrap-server", "-b", help="HOST:PORT of a cluster whose journal topic to read")
 ]
 Since = Annotated[
-    str | None, typer.Option("--since", help="begin of the time: 7d, 1h30m before now, or 2026-01-31T08:00Z")
+    str | None, typer.Option("--since", help="begin of the period: 7d, 1h30m before now, or 2026-01-31T08:00Z")
 ]
-Until = Annotated[str | None, typer.Option("--until", help="end of the time, like --since; default: now")]
+Until = Annotated[str | None, typer.Option("--until", help="end of the period, like --since; default: now")]
 Topic = Annotated[str | None, typer.Option("--topic", help="only this topic")]
 Interval = Annotated[str, typer.Option("--interval", help="what counts are summed over, such as 10m or 1h")]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="print the newest rows, at most so many")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="maximum number of rows to print; the newest are printed")]
 AsJson = Annotated[bool, typer.Option("--json", help="print all rows, each as one JSON object on a line")]
-Parquet = Annotated[str | None, typer.Option("--parquet", help="write all rows to this directory as Parquet")]
+Parquet = Annotated[str | None, typer.Option("--parquet", help="write all rows to this new directory as Parquet")]
+Chart = Annotated[bool, typer.Option("--chart", help="draw the rows as a chart in the terminal")]
+Plot = Annotated[str | None, typer.Option("--plot", help="draw the chart into this file: .png, .svg or .pdf")]
 
 insight_app = typer.Typer(
     help="Show the history of partitions, brokers and controllers as tables.", no_args_is_help=True
@@ -60,20 +71,39 @@ def _command(name: str) -> Callable[..., None]:
         limit: Limit = MAX_ROWS,
         as_json: AsJson = False,
         parquet: Parquet = None,
+        chart: Chart = False,
+        plot: Plot = None,
     ) -> None:
-        """Print the table, or write it. Raises UsageError, CannotExplain."""
+        """Print the table, write it, or draw it. Raises UsageError, CannotExplain, CannotDraw."""
+        _check_one_output({"--json": as_json, "--parquet": parquet, "--chart or --plot": chart or plot})
+        if plot is not None:
+            check_drawable(plot)
+        if topic is not None and not TABLES[name].is_of_partitions:
+            raise UsageError(f"--topic {topic!r}: klamm insight {name} counts over all topics. Leave it out.")
+        if parquet is not None and RealDisk().exists(parquet):
+            raise UsageError(f"--parquet {parquet} exists already. Name a new directory, or remove it.")
         now_ms = RealClock().now_ms()
-        since_ms, until_ms = _time("--since", since, now_ms), _time("--until", until, now_ms)
-        summed_over = f"{parse_duration('--interval', interval)} milliseconds"
+        since_ms, until_ms = _period(since, until, now_ms)
+        interval_ms = _positive_duration("--interval", interval)
         opened = _journal(data, journal or [], bootstrap, tables)
-        rows = make_table(name, opened, since_ms=since_ms, until_ms=until_ms, interval=summed_over)
+        rows = make_table(name, opened, since_ms=since_ms, until_ms=until_ms, interval=f"{interval_ms} milliseconds")
         if topic is not None:
-            if "topic" not in rows.columns:
-                raise UsageError(f"--topic {topic!r}: klamm insight {name} counts over all topics. Leave it out.")
+            if opened.steps.where(sql.col("topic") == topic).isEmpty():
+                raise UsageError(
+                    f"--topic {topic!r}: the journal has no such topic. klamm topics list shows the names."
+                )
             rows = rows.where(rows.topic == topic)
         if parquet is not None:
-            rows.write.mode("overwrite").parquet(parquet)
+            rows.write.parquet(parquet)
             print_line(f"{rows.sparkSession.read.parquet(parquet).count():,} rows are in {parquet}.")
+        elif chart or plot:
+            end_ms = now_ms if until_ms is None else until_ms
+            drawn = make_chart(name, rows, since_ms=since_ms, until_ms=end_ms, interval_ms=interval_ms)
+            if chart:
+                print_chart(drawn)
+            if plot:
+                write_charts(plot, [drawn])
+                print_line(f"The chart is in {plot}.")
         elif as_json:
             for row in _with_times_as_text(rows, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").toLocalIterator():
                 print_json(row.asDict())
@@ -97,7 +127,8 @@ def follow(
     """Keep the tables of a cluster's journal topic up to date, until Ctrl-C; resume where the last run ended."""
     trigger: dict[str, Any] = {"availableNow": True}
     if not once:
-        trigger = {"processingTime": f"{parse_duration('--every', every)} milliseconds"}
+        trigger = {"processingTime": f"{_positive_duration('--every', every)} milliseconds"}
+    _check_journal_topic(bootstrap)
     query = InsightStore(quiet_session("klamm insight"), tables).follow(bootstrap, **trigger)
     print_line(
         f"The tables of {bootstrap} are kept in {tables}. Print them: klamm insight availability --tables {tables}"
@@ -109,6 +140,30 @@ def follow(
         print_line(f"Stopped. The same command continues {tables}.")
 
 
+def _period(since: str | None, until: str | None, now_ms: int) -> tuple[int | None, int | None]:
+    """Begin and end of the period in ms since 1970, None where it has none. Raises UsageError."""
+    since_ms = None if since is None else parse_past("--since", since, now_ms)
+    until_ms = None if until is None else parse_past("--until", until, now_ms)
+    if since_ms is not None and since_ms >= (now_ms if until_ms is None else until_ms):
+        raise UsageError(f"--since {since} is not before {'now' if until is None else f'--until {until}'}.")
+    return since_ms, until_ms
+
+
+def _positive_duration(option: str, text: str) -> int:
+    """The ms of a duration above 0. Raises UsageError."""
+    duration_ms = parse_duration(option, text)
+    if duration_ms <= 0:
+        raise UsageError(f"{option} {text} is not above 0. Give for example 10m or 1h.")
+    return duration_ms
+
+
+def _check_one_output(outputs: Mapping[str, object]) -> None:
+    """Raise UsageError where several of these options say what to do with the rows."""
+    named = [option for option, value in outputs.items() if value]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} exclude each other: leave one out.")
+
+
 def _journal(data: str, journals: Sequence[str], bootstrap: str | None, tables: str | None) -> JournalFacts:
     """Open what the command line names. Raises CannotExplain where there is no journal, and UsageError."""
     named = [
@@ -118,13 +173,37 @@ def _journal(data: str, journals: Sequence[str], bootstrap: str | None, tables: 
     ]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} exclude each other: name one source.")
-    if bootstrap is None and tables is None:
-        directories = list(journals) or journal_directories(RealDisk(), data)
-        return _kept(open_journal(read_files(quiet_session("klamm insight"), directories)))
+    if bootstrap is not None:
+        _check_journal_topic(bootstrap)
+        return _kept(open_journal(read_topic(quiet_session("klamm insight"), bootstrap).cache()))
     if tables is not None:
-        return _kept(open_store(InsightStore(quiet_session("klamm insight"), tables)))
-    assert bootstrap is not None
-    return _kept(open_journal(read_topic(quiet_session("klamm insight"), bootstrap).cache()))
+        store = InsightStore(quiet_session("klamm insight"), tables)
+        if not store.has_batches():
+            raise UsageError(
+                f"--tables {tables} has no tables. Make them: klamm insight follow --tables {tables} "
+                "--bootstrap-server HOST:PORT --once"
+            )
+        return _kept(open_store(store))
+    directories = chosen_directories(RealDisk(), data, journals)
+    if not any(journal_files(RealDisk(), directory) for directory in directories):
+        raise CannotExplain(
+            f"There are no journal files (klamm-journal-*.jsonl) in {', '.join(directories)}. Name the log directory "
+            "of a node with --journal, or a cluster with --bootstrap-server."
+        )
+    return _kept(open_journal(read_files(quiet_session("klamm insight"), directories)))
+
+
+def _check_journal_topic(bootstrap: str) -> None:
+    """Ask the cluster for the journal topic, in seconds, before Spark starts and waits longer for a broker.
+
+    Raises CannotAsk where no broker answers, CannotExplain where there is no journal topic, and UsageError.
+    """
+    cluster = with_admin(bootstrap, ASK_TIMEOUT_S, lambda admin: read_cluster(admin, [JOURNAL_TOPIC]))
+    if JOURNAL_TOPIC not in cluster.topics:
+        raise CannotExplain(
+            f"The cluster at {bootstrap} has no topic {JOURNAL_TOPIC}. Set klamm.journal.topic={JOURNAL_TOPIC} on its "
+            "nodes, or read their journal files with --journal."
+        )
 
 
 def _kept(journal: JournalFacts) -> JournalFacts:
@@ -132,15 +211,6 @@ def _kept(journal: JournalFacts) -> JournalFacts:
     journal.steps.cache()
     journal.causes.cache()
     return journal
-
-
-def _time(option: str, text: str | None, now_ms: int) -> int | None:
-    """The ms since 1970 of a time, or of a duration before now. Raises UsageError."""
-    if text is None:
-        return None
-    if "-" in text or text.isdecimal():
-        return parse_time(option, text)
-    return now_ms - parse_duration(option, text)
 
 
 def _print_newest(name: str, rows: DataFrame, limit: int) -> None:
@@ -151,7 +221,8 @@ def _print_newest(name: str, rows: DataFrame, limit: int) -> None:
         more = f"The newest {limit} rows; --limit, --json and --parquet give more." if len(newest) > limit else ""
         print_line(more or f"{len(newest)} rows")
     if not newest:
-        print_error(f"there are no rows in klamm insight {name} for this time")
+        nothing = "time without leader" if name == "availability" else "rows"
+        print_error(f"klamm insight {name}: the journal has no {nothing} in this period")
 
 
 def _with_times_as_text(rows: DataFrame, pattern: str) -> DataFrame:

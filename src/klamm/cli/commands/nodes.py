@@ -9,6 +9,7 @@ from klamm.cli.node_stop import stop_node
 from klamm.cli.options import Data, Override, parse_pairs
 from klamm.cli.up import up as run_up
 from klamm.embedded.cluster import ClusterOptions
+from klamm.runtime.main_loop import end_process
 
 
 def up(
@@ -48,7 +49,7 @@ def node(properties: Properties, override: Override = None) -> None:
     """Run one node in the foreground. SIGTERM starts a controlled shutdown."""
     from klamm.broker.run import run_node
 
-    raise typer.Exit(run_node(properties, parse_overrides(override or [])))
+    end_process(run_node(properties, parse_overrides(override or [])))
 
 
 @node_app.command("stop")
@@ -58,7 +59,7 @@ def node_stop(
         bool,
         typer.Option(
             "--check",
-            help="only show partitions that would lose their leader or min.insync.replicas; exit status 1 if any",
+            help="only show partitions that would lose their leader or min ISR; exit status 1 if there are any",
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="stop the node even if partitions are at risk")] = False,

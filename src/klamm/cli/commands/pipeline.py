@@ -1,5 +1,6 @@
 """`klamm pipeline`: pipelines declared in a YAML file."""
 
+from posixpath import abspath
 from typing import Annotated
 
 import typer
@@ -84,7 +85,7 @@ def reset(
     to: Annotated[str, typer.Option("--to", help="time of the first record to read, for example 2026-01-31T08:00Z")],
     yes: Yes = False,
 ) -> None:
-    """Let the next run begin at a time; rows that the sink has from then on are written again."""
+    """Let the next run begin at this time; records from then on are written again, also those that the sink has."""
     disk = RealDisk()
     spec = load_spec(disk, file)
     timestamp_ms = parse_time("--to", to)
@@ -121,6 +122,26 @@ def replay_dead_letters(file: File, verbose: Verbose = False) -> None:
     print_line(
         f"{status.rows:,} dead letters of the pipeline {spec.name} were read again. {status.dead_letters:,} of them "
         "are dead letters still."
+    )
+
+
+@pipeline_app.command()
+def export(
+    file: File,
+    to: Annotated[str, typer.Option("--to", help="new directory for the files")],
+    verbose: Verbose = False,
+) -> None:
+    """Write all records of the pipeline's topics, decoded, to Parquet files; the pipeline may run meanwhile.
+
+    Steps and expectations are not applied. manifest.json names the files, and the offsets that each of them has.
+    """
+    from klamm.pipeline.export import MANIFEST, export_pipeline
+
+    spec = load_spec(RealDisk(), file)
+    written = export_pipeline(_session(spec, is_verbose=verbose), spec, RealDisk(), abspath(to))
+    print_line(
+        f"Exported {written.rows:,} records of the pipeline {spec.name} to {to}: {len(written.files)} files, "
+        f"{written.bytes:,} bytes. Their offsets are in {MANIFEST}."
     )
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-import msgspec
 import typer
 
 from klamm.cli.admin import reassignments
 from klamm.cli.admin.client import Admin, with_admin
 from klamm.cli.admin.cluster import read_moves
-from klamm.cli.admin.reassignments import Planned, PlanRequest, Started
+from klamm.cli.admin.reassignments import Started
 from klamm.cli.admin.refusals import Refusal, print_refusals
+from klamm.cli.commands.reassign_plan import plan
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Wait
 from klamm.cli.output import print_json, print_line, print_table
 from klamm.model.assignment import ReplicaAssignment
@@ -35,81 +35,7 @@ MaybeTimeout = Annotated[
 ]
 
 
-@reassign_app.command()
-def plan(
-    bootstrap: Bootstrap = LOCAL,
-    topics_file: Annotated[
-        str | None,
-        typer.Option(
-            "--topics-to-move-json-file", help='file of topics to move: {"version":1,"topics":[{"topic":"orders"}]}'
-        ),
-    ] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="only this topic; repeatable")] = None,
-    broker_list: Annotated[
-        str | None, typer.Option("--broker-list", help="spread the replicas over these brokers, for example 1,2,3")
-    ] = None,
-    remove_broker: Annotated[
-        list[int] | None, typer.Option("--remove-broker", help="move all replicas off this broker; repeatable")
-    ] = None,
-    replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", min=1, help="new number of replicas")
-    ] = None,
-    disable_rack_aware: Annotated[bool, typer.Option("--disable-rack-aware", help="ignore racks")] = False,
-    out: Annotated[
-        str | None, typer.Option("--out", help=f"write the plan to this file, for {_FILE} of `klamm reassign apply`")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print the plan in the format of kafka-reassign-partitions")
-    ] = (False),
-    timeout: Timeout = TIMEOUT_S,
-) -> None:
-    """Plan which replicas to move, with a reason for each; as few as possible. Changes nothing."""
-    if broker_list is None and not remove_broker and replication_factor is None:
-        raise UsageError("Add a goal: --broker-list 1,2,3, --remove-broker 3 or --replication-factor 3.")
-    topics = topic or None
-    if topics_file is not None and topic:
-        raise UsageError("Choose one of --topic and --topics-to-move-json-file.")
-    if topics_file is not None:
-        content = json_files.read_file(RealDisk(), "--topics-to-move-json-file", topics_file)
-        topics = json_files.parse_topics_to_move(content, topics_file)
-    brokers = None if broker_list is None else parse_brokers(broker_list)
-    removed = tuple(BrokerId(b) for b in remove_broker or ())
-    wanted = PlanRequest(topics, brokers, removed, replication_factor, not disable_rack_aware)
-    planned = with_admin(bootstrap, timeout, lambda admin: reassignments.make_plan(admin, wanted))
-    document = json_files.reassignment_as_data(planned.plan.moves)
-    if out is not None:
-        RealDisk().write_atomically(out, msgspec.json.encode(document))
-    if as_json:
-        print_json(document)
-    else:
-        _print_plan(planned, out)
-
-
-def parse_brokers(text: str) -> list[BrokerId]:
-    """Parse broker ids such as `1,2,3`. Raises UsageError."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise UsageError(f"--broker-list {text!r} is not a list of broker ids, for example 1,2,3.")
-    brokers = [BrokerId(int(part)) for part in parts]
-    if len(set(brokers)) < len(brokers):
-        raise UsageError(f"--broker-list {text} lists a broker twice.")
-    return brokers
-
-
-def _print_plan(planned: Planned, out: str | None) -> None:
-    """Print the planned moves with their reasons, and what to do next."""
-    moves = planned.plan.moves
-    rows = [
-        (at, listed(planned.current[at]), listed(replicas), "; ".join(planned.plan.reasons[at]))
-        for at, replicas in moves.items()
-    ]
-    print_table(("partition", "replicas", "new replicas", "reasons"), rows)
-    copied = sum(b not in planned.current[at] for at, replicas in moves.items() for b in replicas)
-    hint = "" if out or not moves else "; use --out FILE for `klamm reassign apply`"
-    typer.echo(
-        f"{len(moves):,} of {len(planned.current):,} partitions change, {copied:,} replicas are copied{hint}",
-        err=True,
-    )
+reassign_app.command()(plan)
 
 
 @reassign_app.command()

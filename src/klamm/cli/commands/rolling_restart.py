@@ -35,7 +35,7 @@ def rolling_restart(
         ),
     ] = 300,
 ) -> None:
-    """Restart broker after broker with a command of yours, each when all partitions are in sync again.
+    """Restart the brokers with your command, one after the other, each when all partitions are in sync again.
 
     Stops with exit status 1 when a partition is not in sync, would have no leader or would fall below min ISR, when a
     command fails, or when a broker does not come back.

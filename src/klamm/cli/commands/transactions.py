@@ -35,7 +35,9 @@ def list_(
         list[str] | None,
         typer.Option("--state", help="only transactions in this state: Ongoing, Empty, ...; repeatable"),
     ] = None,
-    producer_id: Annotated[list[int] | None, typer.Option("--producer-id", help="repeatable")] = None,
+    producer_id: Annotated[
+        list[int] | None, typer.Option("--producer-id", help="only transactions of this producer; repeatable")
+    ] = None,
     duration_filter: Annotated[
         int,
         typer.Option("--duration-filter", help="only transactions that have been open for longer than this many ms"),
@@ -92,14 +94,14 @@ def _headline(transaction: Transaction) -> str:
 
 @transactions_app.command("describe-producers")
 def describe_producers(
-    topic: Annotated[str, typer.Option("--topic")],
-    partition: Annotated[int, typer.Option("--partition", min=0)],
+    topic: Annotated[str, typer.Option("--topic", help="topic of the partition")],
+    partition: Annotated[int, typer.Option("--partition", min=0, help="number of the partition")],
     broker_id: BrokerOption = None,
     bootstrap: Bootstrap = LOCAL,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Show the producers that a partition's leader, or another replica, remembers."""
+    """Show the idempotent producers of a partition, as its leader or another replica knows them."""
     where, broker = TopicPartition(topic, partition), None if broker_id is None else BrokerId(broker_id)
     found, refused = with_admin(
         bootstrap, timeout, lambda admin: hanging_transactions.describe_producers(admin, [where], broker)
@@ -174,19 +176,23 @@ def _producer_data(producer: PartitionProducer) -> dict[str, object]:
 
 @transactions_app.command()
 def abort(
-    topic: Annotated[str, typer.Option("--topic")],
-    partition: Annotated[int, typer.Option("--partition", min=0)],
+    topic: Annotated[str, typer.Option("--topic", help="topic of the partition")],
+    partition: Annotated[int, typer.Option("--partition", min=0, help="number of the partition")],
     start_offset: Annotated[
         int | None, typer.Option("--start-offset", min=0, help="first offset of the transaction, as find-hanging shows")
     ] = None,
     producer_id: Annotated[int | None, typer.Option("--producer-id", min=0, help="instead of --start-offset")] = None,
-    producer_epoch: Annotated[int | None, typer.Option("--producer-epoch", min=0, max=32_767)] = None,
-    coordinator_epoch: Annotated[int | None, typer.Option("--coordinator-epoch", min=-1)] = None,
+    producer_epoch: Annotated[
+        int | None, typer.Option("--producer-epoch", min=0, max=32_767, help="needed with --producer-id")
+    ] = None,
+    coordinator_epoch: Annotated[
+        int | None, typer.Option("--coordinator-epoch", min=-1, help="needed with --producer-id")
+    ] = None,
     bootstrap: Bootstrap = LOCAL,
     yes: Yes = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Abort a transaction that neither its producer nor its coordinator ends, in one partition.
+    """Abort, in one partition, a transaction that neither its producer nor its coordinator ends.
 
     The transaction's records in this partition are dropped.
     """

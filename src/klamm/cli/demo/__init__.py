@@ -1,1 +1,1 @@
-"""`make demo`: real rows through a cluster that is interrupted twice, read back by Spark, and counted."""
+"""`make demo`: flights through a cluster that is interrupted twice, into a table that a pipeline on Spark writes."""

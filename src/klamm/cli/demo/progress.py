@@ -1,4 +1,4 @@
-"""The progress of the load: a bar on a terminal, a line for each tenth in a pipe."""
+"""The progress of load and pipeline: bars on a terminal, a line for each tenth in a pipe."""
 
 import sys
 from types import TracebackType
@@ -18,9 +18,9 @@ class LoadProgress:
         self._last_tenth = 0
         self._bar: Progress | None = None
         if sys.stdout.isatty():
-            columns = (TextColumn("   acknowledged"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            columns = (TextColumn("   {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             self._bar = Progress(*columns, console=Console())
-            self._task = self._bar.add_task("load", total=total)
+            self._tasks = [self._bar.add_task(name, total=total) for name in ("acknowledged", "in the table")]
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -31,16 +31,17 @@ class LoadProgress:
         if self._bar:
             self._bar.stop()
 
-    def show(self, done: int) -> None:
-        """Show how many records are acknowledged."""
+    def show(self, done: int, written: int) -> None:
+        """Show how many records are acknowledged, and how many of them the pipeline has written."""
         if self._bar:
-            self._bar.update(self._task, completed=done)
+            for task, completed in zip(self._tasks, (done, written), strict=True):
+                self._bar.update(task, completed=completed)
         elif (tenth := done * TENTHS // self._total) > self._last_tenth:
             self._last_tenth = tenth
-            print_line(f"   {done:,} of {self._total:,} records acknowledged")
+            print_line(f"   {done:,} of {self._total:,} records acknowledged, {written:,} in the table")
 
     def print_line(self, text: str) -> None:
-        """Print a line above the bar."""
+        """Print a line above the bars."""
         if self._bar:
             self._bar.console.print(f"   {text}", highlight=False)
         else:

@@ -1,10 +1,14 @@
 """The report at the end of the demo."""
 
 from collections.abc import Sequence
+from posixpath import join
 
+from klamm.charts.files import check_drawable, write_charts
+from klamm.charts.model import Bars, Chart, Timeline
+from klamm.cli.charts import print_chart
+from klamm.cli.demo.count import Count
 from klamm.cli.demo.interruptions import Interruption
 from klamm.cli.demo.load import Loader
-from klamm.cli.demo.tables import Count
 from klamm.cli.output import print_line, print_table
 from klamm.runtime.disk import Disk
 from klamm.telemetry.journal_reader import (
@@ -19,35 +23,45 @@ from klamm.telemetry.journal_reader import (
 
 def print_report(
     disk: Disk, journals: Sequence[str], topic: str, interruptions: Sequence[Interruption], loader: Loader, count: Count
-) -> None:
-    """Print what was counted, what happened in each interruption, and the table that Spark made."""
+) -> list[Entry]:
+    """Print what was counted, and what happened in each interruption. Returns the journal."""
     entries = list(read_journals(disk, journals))
     _print_counts(loader, count)
     for interruption in interruptions:
         _print_interruption(entries, topic, interruption, loader)
+    return entries
+
+
+def print_charts(directory: str, carriers: Sequence[Bars], leaders: Timeline) -> None:
+    """Print the charts, and write them to image files. Raises CannotDraw."""
+    charts: list[Chart] = [*carriers, leaders]
+    for chart in charts:
+        print_line()
+        print_chart(chart)
     print_line()
-    rows = [(c.carrier, c.flights, c.mean_departure_delay_minutes) for c in count.carriers]
-    print_table(("carrier", "flights", "mean departure delay (min)"), rows, title="flights per carrier")
-    print_line()
-    print_line(f"Flights table:  {count.flights_path}")
-    print_line(f"Carriers table: {count.carriers_path}")
+    files: dict[str, Sequence[Chart]] = {"carriers.png": carriers, "leaders.png": [leaders]}
+    for name, of_file in files.items():
+        path = join(directory, name)
+        check_drawable(path, "the chart")
+        write_charts(path, of_file)
+        print_line(f"Chart: {path}")
 
 
 def _print_counts(loader: Loader, count: Count) -> None:
-    """Print how many records were sent, acknowledged, found by Spark, lost and duplicated."""
+    """Print how many records were sent, acknowledged, found in the table, lost and duplicated."""
     print_line()
     rows: list[tuple[str, int]] = [
         ("records sent", loader.sent),
         ("acknowledged", loader.acknowledged_count),
-        ("found by Spark", count.found),
-        ("acknowledged but lost", count.lost),
-        ("duplicates", count.twice),
+        ("rows in the table", count.own.rows),
+        ("acknowledged, not in the table", count.own.lost),
+        ("more than once in the table", count.own.twice),
     ]
-    if count.earlier_found or count.earlier_lost:
+    if count.earlier.rows or count.earlier.lost:
         rows += [
-            ("found, earlier runs", count.earlier_found),
-            ("lost, earlier runs", count.earlier_lost),
-            ("duplicates, earlier runs", count.earlier_twice),
+            ("rows of earlier runs", count.earlier.rows),
+            ("acknowledged in earlier runs, not in the table", count.earlier.lost),
+            ("more than once, earlier runs", count.earlier.twice),
         ]
     print_table(("", "records"), rows)
 

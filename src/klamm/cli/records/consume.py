@@ -14,6 +14,8 @@ from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import partition_counts, topic_ids_of
 from klamm.client.group_member import MemberSettings, MembershipLost
+from klamm.client.leaders import OffsetAndEpoch
+from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.reader import LIMITS, Fetched, Gap, LogReader
 from klamm.client.steps import retried
 from klamm.model.cluster import Address
@@ -58,7 +60,7 @@ class _Reading:
         self.left = options.count
         self.records = 0
         self.size = 0
-        self.positions: dict[TopicPartition, int] = {}
+        self.positions: dict[TopicPartition, OffsetAndEpoch] = {}
         """The next offset to read of each partition; everything before it is printed."""
         self.ends: dict[TopicPartition, int] = {}
         """The end of each partition at its last fetch."""
@@ -73,12 +75,13 @@ class _Reading:
     @property
     def lag(self) -> int:
         """How many offsets, over all partitions, are not read yet."""
-        return sum(max(0, end - self.positions.get(p, end)) for p, end in self.ends.items())
+        return sum(max(0, end - self.positions[p].offset) for p, end in self.ends.items() if p in self.positions)
 
     def is_done(self, partition: TopicPartition, *, is_at_end: bool) -> bool:
         """Whether nothing more is to be read of the partition."""
         limit = self.limits.get(partition)
-        return (limit is not None and self.positions[partition] >= limit) or (self.options.exits_at_end and is_at_end)
+        is_at_limit = limit is not None and self.positions[partition].offset >= limit
+        return is_at_limit or (self.options.exits_at_end and is_at_end)
 
 
 async def consume(world: World, bootstrap: Sequence[Address], options: ConsumeOptions) -> int:
@@ -173,7 +176,8 @@ async def _begin(
     committed = await session.committed(partitions)
     start = options.start or Start(StartKind.BEGINNING if options.group is None else StartKind.END)
     others = {p: found for p, found in bounds.items() if p not in committed}
-    reading.positions = committed | await positions_at(client, start, others, backoff)
+    begins = await positions_at(client, start, others, backoff)
+    reading.positions = committed | {p: OffsetAndEpoch(offset) for p, offset in begins.items()}
     reading.ends = {p: found.end for p, found in bounds.items()}
     reading.limits = {}
     if options.until_ms is not None:
@@ -186,12 +190,12 @@ async def _read_generation(
     """Read with fixed partitions; returns False where the group rebalances, and True at the end."""
     options = reading.options
     open_partitions = {
-        p: offset
-        for p, offset in reading.positions.items()
-        if not reading.is_done(p, is_at_end=offset >= reading.ends[p])
+        p: at for p, at in reading.positions.items() if not reading.is_done(p, is_at_end=at.offset >= reading.ends[p])
     }
     limits = LIMITS._replace(read_committed=options.read_committed)
-    reader = LogReader(client, open_partitions, limits, options.timeout_s, _report_gap)
+    from_end = options.start is not None and options.start.kind is StartKind.END
+    reset = LATEST if from_end or (options.start is None and options.group is not None) else EARLIEST
+    reader = LogReader(client, open_partitions, limits, options.timeout_s, reset)
     reader.start()
     session.start(lambda: reading.positions)
     try:
@@ -209,6 +213,10 @@ async def _read_generation(
                 fetched = taking.result()
             finally:
                 taking.cancel()
+            if isinstance(fetched, Gap):
+                reading.positions[fetched.partition] = fetched.next_position
+                _report_gap(fetched)
+                continue
             await _print(reading, output, fetched)
             if reading.is_done(fetched.partition, is_at_end=fetched.is_at_end):
                 open_partitions.pop(fetched.partition, None)
@@ -220,14 +228,14 @@ async def _read_generation(
 
 
 async def _print(reading: _Reading, output: StandardOutput, fetched: Fetched) -> None:
-    """Print the fetched records, as far as the options allow, and advance the position behind them."""
+    """Print the fetched records, as far as the options allow, and advance the position after them."""
     partition = fetched.partition
-    if fetched.position < reading.positions[partition]:
+    if fetched.position < reading.positions[partition].offset:
         return
     for block in reading.printer.blocks(fetched, reading.limits.get(partition), reading.left):
         if block.content:
             await output.write(block.content)
-        reading.positions[partition] = block.next_position
+        reading.positions[partition] = OffsetAndEpoch(block.next_position, block.leader_epoch)
         reading.records += block.records
         reading.size += block.size
         if reading.left is not None:
@@ -237,7 +245,7 @@ async def _print(reading: _Reading, output: StandardOutput, fetched: Fetched) ->
 
 
 async def _stop_generation(session: GroupSession, reading: _Reading) -> None:
-    """Commit what was printed; where the group went on without this member, say what will be read again."""
+    """Commit what was printed; where the group continued without this member, say what will be read again."""
     try:
         await session.stop(reading.positions)
     except MembershipLost as lost:
@@ -248,7 +256,7 @@ def _report_gap(gap: Gap) -> None:
     """Print which offsets cannot be read any more, why, and where reading continues."""
     print_error(
         f"{gap.partition}: offset {gap.position} is not in the log ({gap.reason}). Reading goes on at offset "
-        f"{gap.next_position}."
+        f"{gap.next_position.offset}."
     )
 
 

@@ -15,6 +15,7 @@ from klamm.client.group_member import (
     commit,
     fetch_committed,
 )
+from klamm.client.leaders import OffsetAndEpoch
 from klamm.client.routing import CoordinatorRoute, CoordinatorType
 from klamm.client.steps import Steps
 from klamm.model.errors import KlammError
@@ -24,7 +25,7 @@ COMMIT_INTERVAL_S: Final = 5.0
 METADATA_INTERVAL_S: Final = 30.0
 END_TIMEOUT_S: Final = 5.0
 """How long the last commit and the farewell may take."""
-Positions = Callable[[], Mapping[TopicPartition, int]]
+Positions = Callable[[], Mapping[TopicPartition, OffsetAndEpoch]]
 
 
 class GroupSession:
@@ -39,7 +40,7 @@ class GroupSession:
         self._loop = asyncio.get_running_loop()
         self._route = None if group is None else CoordinatorRoute(client.cluster, CoordinatorType.GROUP, group)
         self._member = None if member is None else GroupMember(client.cluster, member)
-        self._committed: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, OffsetAndEpoch] = {}
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done when the group rebalances, and when its coordinator cannot be reached."""
         self._task: asyncio.Task[None] | None = None
@@ -50,7 +51,7 @@ class GroupSession:
             return None
         return await self._client.run(self._member.join(self._backoff()))
 
-    async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
         """The group's committed offsets; empty without a group. Raises Unreachable, RequestRefused."""
         if self._route is None or not partitions:
             return {}
@@ -64,7 +65,7 @@ class GroupSession:
             self._task = self._loop.create_task(self._keep_alive(positions), name="group-session")
             self._task.add_done_callback(self._on_end)
 
-    async def stop(self, positions: Mapping[TopicPartition, int]) -> None:
+    async def stop(self, positions: Mapping[TopicPartition, OffsetAndEpoch]) -> None:
         """End the generation and commit the positions. Raises MembershipLost, Unreachable, RequestRefused."""
         if self._task is not None:
             self._task.cancel()
@@ -109,15 +110,19 @@ class GroupSession:
         else:
             self.ended.set_exception(error)
 
-    async def _commit(self, positions: Mapping[TopicPartition, int], backoff: Backoff) -> None:
+    async def _commit(self, positions: Mapping[TopicPartition, OffsetAndEpoch], backoff: Backoff) -> None:
         """Commit the positions that changed. Raises MembershipLost, Unreachable, RequestRefused."""
-        changed = {p: offset for p, offset in positions.items() if self._committed.get(p) != offset}
+        changed = {p: at for p, at in positions.items() if p not in self._committed or self._is_moved(p, at)}
         if self._route is None or not self._commits or not changed:
             return
         await self._client.run(self._commit_steps(changed, backoff))
         self._committed |= changed
 
-    def _commit_steps(self, offsets: Mapping[TopicPartition, int], backoff: Backoff) -> Steps[None]:
+    def _is_moved(self, partition: TopicPartition, at: OffsetAndEpoch) -> bool:
+        """Whether the position has another offset than was committed last."""
+        return self._committed[partition].offset != at.offset
+
+    def _commit_steps(self, offsets: Mapping[TopicPartition, OffsetAndEpoch], backoff: Backoff) -> Steps[None]:
         """Return the steps of a commit, as a member of the current generation or as a client without a subscription."""
         if self._member is not None:
             return self._member.commit(offsets, backoff)

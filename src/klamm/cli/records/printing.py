@@ -30,6 +30,8 @@ class Block(NamedTuple):
     """Bytes of keys and payloads."""
     next_position: int
     """Everything before it is in this block or an earlier one, or is not to be printed."""
+    leader_epoch: int
+    """That of the record before `next_position`."""
 
 
 class Printer:
@@ -61,7 +63,7 @@ class Printer:
                 position = max(position, header.next_offset)
         except CorruptRecords as error:
             raise CorruptRecords(f"Cannot decode records of {fetched.partition}: {error}") from error
-        yield Block(b"", 0, 0, fetched.next_position)
+        yield Block(b"", 0, 0, fetched.next_position, fetched.leader_epoch)
 
     def _batch_blocks(
         self, fetched: Fetched, header: BatchHeader, position: int, limit: int | None, most: int | None
@@ -81,14 +83,14 @@ class Printer:
             size += len(record.key or b"") + len(record.value or b"")
             is_last = most is not None and len(pieces) >= most
             if length >= MAX_BLOCK_BYTES or is_last:
-                yield Block(b"".join(pieces), len(pieces), size, record.offset + 1)
+                yield Block(b"".join(pieces), len(pieces), size, record.offset + 1, header.partition_leader_epoch)
                 if is_last:
                     return
                 most = None if most is None else most - len(pieces)
                 pieces, length, size = [], 0, 0
         end = header.next_offset if limit is None else min(limit, header.next_offset)
         if pieces or end > position:
-            yield Block(b"".join(pieces), len(pieces), size, max(position, end))
+            yield Block(b"".join(pieces), len(pieces), size, max(position, end), header.partition_leader_epoch)
 
     @staticmethod
     def _json_of(header: BatchHeader) -> Format:

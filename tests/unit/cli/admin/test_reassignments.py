@@ -1,11 +1,13 @@
-"""Progress, plans and throttles of reassignments, with brokers whose metadata is stale."""
+"""Progress, loads and throttles of reassignments, with brokers whose metadata is stale."""
 
 from typing import Any
 
 import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
-from klamm.cli.admin.reassignments import PlanRequest, cancel, make_plan, read_progress
+from klamm.cli.admin.cluster_load import read_load
+from klamm.cli.admin.reassignments import cancel, read_progress
+from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan.progress import MoveState
 from klamm.wire.api import ApiKey
@@ -14,6 +16,10 @@ from klamm.wire.messages import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
     IncrementalAlterConfigsResponse,
     ListPartitionReassignmentsResponse,
     MetadataResponse,
@@ -57,7 +63,7 @@ def test_reassignment_progress_reports_a_partition_that_differs_from_the_plan_as
     assert progress.state is MoveState.ELSEWHERE
 
 
-def test_a_reassignment_plan_places_no_replica_on_a_controller_only_broker() -> None:
+def test_a_plan_knows_the_controller_only_brokers_and_the_size_of_the_largest_replica() -> None:
     def config(_version: int, asked: Any) -> DescribeConfigsResponse:
         [resource] = asked.resources
         value = "2" if resource.resource_name == "1" else None
@@ -67,15 +73,36 @@ def test_a_reassignment_plan_places_no_replica_on_a_controller_only_broker() -> 
         )
         return DescribeConfigsResponse(results=[result])
 
-    brokers = Brokers(1, 2, 3, 4)
+    sizes = iter((10, 30, 20))
+
+    def log_dirs(_version: int, _asked: Any) -> DescribeLogDirsResponse:
+        described = DescribeLogDirsPartition(partition_index=0, partition_size=next(sizes))
+        topic = DescribeLogDirsTopic("t", [described])
+        return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir="/d", topics=[topic])])
+
+    brokers = brokers_with_assignments((1, 3))
+    brokers.ids = (1, 2, 3)
     at = MetadataResponsePartition(0, 0, 1, 0, (1, 3), (1, 3))
     brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata([MetadataResponseTopic(0, "t", partitions=[at])])
     brokers.answers[ApiKey.DESCRIBE_CONFIGS] = config
-    wanted = PlanRequest(None, None, (BrokerId(1),), None, True)
+    brokers.answers[ApiKey.DESCRIBE_LOG_DIRS] = log_dirs
 
-    planned = run(brokers, lambda admin: make_plan(admin, wanted))
+    load, controller_only = run(brokers, lambda admin: read_load(admin, 0))
 
-    assert {b for replicas in planned.plan.moves.values() for b in replicas} == {3, 4}
+    assert controller_only == {2}
+    assert (load.replicas, load.bytes, load.bytes_per_s) == ({AT: (1, 3)}, {AT: 30.0}, {})
+    assert set(load.racks) == {1, 2, 3}
+
+
+def test_no_plan_is_made_while_partitions_are_being_reassigned() -> None:
+    brokers = brokers_with_assignments((1, 2))
+    ongoing = OngoingTopicReassignment("t", [OngoingPartitionReassignment(0, (1, 2), (2,), ())])
+    brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: ListPartitionReassignmentsResponse(
+        topics=[ongoing]
+    )
+
+    with pytest.raises(KlammError, match=r"1 partitions are being reassigned \(REASSIGNMENT_IN_PROGRESS\)"):
+        run(brokers, lambda admin: read_load(admin, 0))
 
 
 LIST, RATE = "leader.replication.throttled.replicas", "leader.replication.throttled.rate"
