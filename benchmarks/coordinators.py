@@ -1,7 +1,7 @@
 """Groups and transactions on klamm and on Apache Kafka 3.9.1, in one run: joins, commits, failover, transactions.
 
     python -m benchmarks.coordinators [--only commits joins] [--members 100] [--commits 1000000] [--producers 100]
-                                      [--alone] [--json FILE]
+                                      [--without-guard] [--alone] [--json FILE]
 
 Three nodes each, default configs but for the number of partitions of the internal topics. The groups are driven by
 klamm's client on both systems, so that both pay the same for it; transactions by librdkafka. The other system does not
@@ -236,9 +236,11 @@ async def measure_failover(cluster: Cluster, commits: int) -> Figures:
     dead.kill()
     killed_at = time.monotonic()
     async with open_client(others) as client:
-        offset_s = await until_answered(killed_at, lambda: fetch_offset(client, group, at))
-        loaded_s = await until_answered(killed_at, lambda: fetch_offset(client, chosen[-1], at))
-        heartbeat_s = await until_answered(killed_at, lambda: heartbeat(client, group, member, at))
+        offset_s, loaded_s, heartbeat_s = await asyncio.gather(
+            until_answered(killed_at, lambda: fetch_offset(client, group, at)),
+            until_answered(killed_at, lambda: fetch_offset(client, chosen[-1], at)),
+            until_answered(killed_at, lambda: heartbeat(client, group, member, at)),
+        )
     dead.start()
     dead.wait_until_listening()
     cluster.wait_until_complete()
@@ -349,7 +351,8 @@ def measure_transactions(bootstrap: str, producers: int) -> Figures:
 def measure(command: Command, options: argparse.Namespace) -> Figures:
     """All figures of one system, by name and unit."""
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
-        cluster = Cluster(Path(directory), 3, command=command, overrides=OVERRIDES)
+        guard = {"klamm.crash.guard": "false"} if options.without_guard else {}
+        cluster = Cluster(Path(directory), 3, command=command, overrides={**OVERRIDES, **guard})
         try:
             cluster.start()
             cluster.create_topic(TOPIC, PARTITIONS, 3)
@@ -386,6 +389,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=1_000_000, help="commits that the new coordinator loads")
     parser.add_argument("--producers", type=int, default=100, help="transactional producers")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure only these")
+    parser.add_argument("--without-guard", action="store_true", help="a killed node's session ends with its timeout")
     parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()

@@ -1,8 +1,12 @@
-"""How fast journals become tables: a timeline made at once, and one that is kept batch by batch.
+"""How fast journal files become tables: events a second, and processor seconds for a million of them.
 
-    python -m benchmarks.insight [--decisions 1000000] [--partitions 100000] [--batches 5]
+    python -m benchmarks.insight [--decisions 500000] [--partitions 50000] [--rounds 3] [--batches 2]
 
-The journal is written by klamm's own journal, one event for every 1,000 decisions.
+An event is a line of the journal. Each table is made from the files anew, as `klamm insight` does; `all tables` makes
+them from one opened journal. `batch N` adds to the tables that `klamm insight follow` keeps. Processor seconds are
+those of Spark's JVM and its Python workers: on a busy machine they are the steadier figure. Of several rounds the one
+with the fewest counts; Java compiles in the first. The journal is written by klamm's own journal, one event of the
+controller for every 1,000 decisions.
 """
 
 import argparse
@@ -11,10 +15,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from klamm.insight.facts import causes, event_lines
+from pyspark.sql import SparkSession
+
+from benchmarks.spark_read import Spent, spark_cpu_s
 from klamm.insight.journal import read_files
 from klamm.insight.store import InsightStore
-from klamm.insight.tables import open_journal
+from klamm.insight.tables import TABLES, make_table, open_journal
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.disk import RealDisk
@@ -35,36 +41,44 @@ class Clock:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--decisions", type=int, default=1_000_000)
-    parser.add_argument("--partitions", type=int, default=100_000)
-    parser.add_argument("--batches", type=int, default=5)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--decisions", type=int, default=500_000)
+    parser.add_argument("--partitions", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=2)
+    parser.add_argument("--tables", nargs="*", default=["timeline", "availability"], choices=list(TABLES))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        measure(Path(directory), options.decisions, options.partitions, options.batches)
+        parts = [Path(directory) / f"journal-{number}" for number in range(options.batches)]
+        lines = write_journals(parts, options.decisions, options.partitions)
+        spark = session("klamm insight benchmark")
+        spark.sparkContext.setLogLevel("OFF")
+        for names in (*([name] for name in options.tables), list(TABLES)):
+            what = names[0] if len(names) == 1 else "all tables"
+            report(
+                what,
+                lines,
+                [measure(lambda names=names: make_tables(spark, parts, names)) for _ in range(options.rounds)],
+            )
+        store = InsightStore(spark, str(Path(directory) / "tables"))
+        for number, part in enumerate(parts):
+            added = measure(lambda n=number, p=part: store.add_batch(read_files(spark, [str(p)]), n))
+            report(f"batch {number}", lines // options.batches, [added])
+        spark.stop()
 
 
-def measure(directory: Path, decisions: int, partitions: int, batches: int) -> None:
-    parts = [directory / f"journal-{number}" for number in range(batches)]
-    write_journals(parts, decisions, partitions)
-    spark = session("klamm insight benchmark")
-    spark.sparkContext.setLogLevel("ERROR")
-    read_files(spark, [str(parts[0])]).count()  # Java compiles meanwhile
-    lines = read_files(spark, [str(part) for part in parts])
-    opened = open_journal(lines)
-    opened.steps.cache()
-    report("timeline at once", decisions, lambda: opened.intervals.write.format("noop").mode("append").save())
-    report("causes in words", decisions, lambda: causes(event_lines(lines)).write.format("noop").mode("append").save())
-    store = InsightStore(spark, str(directory / "tables"))
-    for number, part in enumerate(parts):
-        what = f"batch {number} of the store"
-        report(what, decisions // batches, lambda n=number, p=part: store.add_batch(read_files(spark, [str(p)]), n))
-    report("timeline of the store", decisions, lambda: store.timeline().write.format("noop").mode("append").save())
-    spark.stop()
+def make_tables(spark: SparkSession, parts: list[Path], names: list[str]) -> None:
+    """Make these tables from the files."""
+    journal = open_journal(read_files(spark, [str(part) for part in parts]))
+    kept = journal.steps.cache(), journal.causes.cache()
+    for name in names:
+        make_table(name, journal).write.format("noop").mode("append").save()
+    for table in kept:
+        table.unpersist()
 
 
-def write_journals(parts: list[Path], decisions: int, partitions: int) -> None:
-    """One controller's journal: its partitions get one leader after the other."""
+def write_journals(parts: list[Path], decisions: int, partitions: int) -> int:
+    """One controller's journal: its partitions get one leader after the other. Return the number of lines."""
     clock = Clock()
     states = [
         [LeaderAndIsr(BrokerId(n % 3), epoch, (BrokerId(n % 3), BrokerId((n + 1) % 3)), 1, epoch) for n in range(3)]
@@ -85,13 +99,23 @@ def write_journals(parts: list[Path], decisions: int, partitions: int) -> None:
                 made += 1
             journal.line(cause, "done", event="BrokerChange", ms=20.0)
         journal.flush()
+    return decisions + 3 * sum(1 for n in range(0, decisions, OF_AN_EVENT))
 
 
-def report(what: str, decisions: int, work: Callable[[], object]) -> None:
-    began = time.perf_counter()
+def measure(work: Callable[[], object]) -> Spent:
+    """The time that the work takes, and the processor time of Spark."""
+    began, used = time.perf_counter(), spark_cpu_s()
     work()
-    took = time.perf_counter() - began
-    print(f"{what:24} {took:6.1f} s   {decisions / took:10,.0f} decisions/s", flush=True)
+    return Spent(time.perf_counter() - began, spark_cpu_s() - used)
+
+
+def report(what: str, lines: int, rounds: list[Spent]) -> None:
+    spent = min(rounds, key=lambda s: s.cpu_s)
+    print(
+        f"{what:16} {lines / spent.wall_s:10,.0f} events/s {spent.cpu_s / lines * 1e6:8.1f} processor s for a million "
+        f"(first round {rounds[0].cpu_s / lines * 1e6:.1f})",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

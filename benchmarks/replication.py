@@ -24,6 +24,7 @@ from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, leader_and_i
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.fetch_data import FetchParams, FetchPartition
 from klamm.replication.fetch_sessions import FetchRequested
+from klamm.runtime.clock import RealClock
 
 VALUE = b"x" * 1024
 HOSTED = 2_000
@@ -47,7 +48,7 @@ async def alone(cluster: ReplicaCluster, partition: TopicPartition) -> None:
 
 async def main(count: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        cluster = await ReplicaCluster.on_disk(directory)
+        cluster = await ReplicaCluster.on_disk(directory, clock=RealClock())
         cluster.delay_s = 0
         broker = cluster.brokers[1]
         lone = TopicPartition("orders", 1)

@@ -35,12 +35,13 @@ def rates_text(rounds: Sequence[Sequence[Report]]) -> str:
     cpu_s = sum(min(r.cpu_s for r in same) for same in zip(*rounds, strict=True))
     virtual_s, steps = sum(r.virtual_s for r in runs), sum(r.steps for r in runs)
     digest = blake2b("".join(r.digest for r in runs).encode(), digest_size=8).hexdigest()
+    broken = [str(r.seed) for r in runs if r.violation is not None]
     return (
         f"{len(runs)} schedules, {cpu_s:.2f} core-seconds: {len(runs) / cpu_s:.1f} per core-second,"
         f" {virtual_s / SCHEDULE_S / cpu_s:.1f} of {SCHEDULE_S} virtual seconds each\n"
         f"a schedule has {virtual_s / len(runs):.0f} virtual seconds, {steps / len(runs):,.0f} steps of"
         f" {cpu_s / steps * 1e6:.1f} us, {sum(r.checks for r in runs) / len(runs):,.0f} checks\n"
-        f"{sum(r.violation is not None for r in runs)} broken; digest of all {digest}"
+        f"{len(broken)} broken{': seeds ' + ' '.join(broken) if broken else ''}; digest of all {digest}"
     )
 
 

@@ -8,13 +8,37 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 
 RESULTS = os.dup(1)  # Spark may print to standard output
 os.dup2(2, 1)
 KEY_BYTES = 10
+
+
+def discard_source() -> type[DataSource]:
+    """`format("discard")`: a sink that drops what Spark passes to it. PySpark 4.0 has no sinks of Arrow batches."""
+    from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+    class Discard(DataSourceArrowWriter):
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return WriterCommitMessage()
+
+    class DiscardSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "discard"
+
+        def writer(self, schema: StructType, overwrite: bool) -> Discard:
+            return Discard()
+
+    return DiscardSource
 
 
 def main() -> None:
@@ -25,6 +49,8 @@ def main() -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    if job["format"] == "discard":
+        spark.dataSource.register(discard_source())
     padding = "x" * (job["bytes"] - 2 * KEY_BYTES)
     columns = (f"LPAD(STRING(id), {KEY_BYTES}, '0') AS key", f"CONCAT('{padding}', LPAD(STRING(id), 10, '0')) AS value")
     for number in range(job["rounds"] + 1):  # the first one warms up

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from tests.support.replica_cluster import P0, TOPIC_ID, RealLogs, ReplicaCluster
 
+from benchmarks.stall_cases.groups import join_large_group
 from benchmarks.stall_cases.logs import (
     compact,
     fetch_cold,
@@ -38,6 +39,7 @@ from benchmarks.stall_cases.sizes import Sizes
 from klamm.model.ids import TopicPartition
 from klamm.replication.fetch_data import FetchParams, FetchPartition
 from klamm.replication.fetch_sessions import FetchRequested
+from klamm.runtime.main_loop import freeze_startup_objects
 from klamm.runtime.world import World, real_world
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records import NewRecord, build_batch, header_at
@@ -123,6 +125,22 @@ def fetch_old(batch: bytes) -> Run:
     return run
 
 
+MANY: Final = [TopicPartition(P0.topic, number) for number in range(95)]
+
+
+async def lead_many(cluster: ReplicaCluster) -> None:
+    """Make the broker lead many partitions."""
+    for partition in MANY:
+        await cluster.elect(1, (1,), (1,), partition=partition)
+
+
+async def produce_to_many(cluster: ReplicaCluster) -> str:
+    """A client sends a batch to each of many partitions, in one request."""
+    batch = build_batch([NewRecord(bytes(1_000_000), b"k", 0)])
+    results = await cluster.brokers[1].append(1, 60_000, dict.fromkeys(MANY, batch))
+    return f"{len(results)} of {len(batch):,} bytes: {results[P0].error.name}"
+
+
 async def idle(_cluster: ReplicaCluster) -> str:
     """A case that does nothing, for comparison."""
     await asyncio.sleep(5)
@@ -164,6 +182,8 @@ def cases(sizes: Sizes) -> Iterator[Case]:
     yield Case("recompression to gzip", produce(plain, compression_type="gzip"))
     yield Case("recompression to zstd level 19", produce(plain, compression_type="zstd", compression_zstd_level="19"))
     yield Case("request of 95 MB, plain topic", produce(build_batch([NewRecord(bytes(95_000_000), b"k", 0)]), **LARGE))
+    yield Case("95 batches of 1 MB in one request", produce_to_many, lead_many)
+    yield Case("join of a group of 10,000 members", join_large_group)
     last = [*(NewRecord(b"", None, 0) for _ in range(999_999)), NewRecord(b"", None, 1)]
     yield Case("ListOffsets in 1,000,000 small records", look_up(build_batch(last, Codec.ZSTD)))
     yield from large_cases(sizes)
@@ -227,6 +247,7 @@ async def measure(case: Case, directory: str) -> Stalls:
     await case.prepare(cluster)
     latest = [0.0]
     timer = asyncio.ensure_future(latest_timer(latest))
+    freeze_startup_objects()  # as a node does: the collector does not scan what was imported
     await asyncio.sleep(0.05)
     latest[0] = 0.0
     began = time.perf_counter()

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 
 from klamm.wire import messages as m
-from klamm.wire.codec import WireMessage
+from klamm.wire.codec import WireMessage, join_small
 
 PARTITIONS = 20_000
 RUNS = 7
@@ -113,7 +113,7 @@ def client_requests() -> None:
         (metadata, 12, "MetadataResponse v12, 1000 partitions"),
     ):
         wire = message.encode(version)
-        encode = best_seconds(lambda message=message, version=version: message.encode_parts(version), 1000)
+        encode = best_seconds(lambda message=message, version=version: join_small(message.encode_pieces(version)), 1000)
         decode = best_seconds(
             lambda message=message, wire=wire, version=version: type(message).decode(wire, version), 1000
         )
