@@ -1,11 +1,12 @@
 """Exactly-once copies and a consumer group under faults: what is lost, doubled, torn, or committed in vain?
 
-    python -m tests.campaign.coordinators --rounds 30 --seconds 180 [--seed 1] [--mixed | --kafka]
+    python -m tests.campaign.coordinators --rounds 30 --seconds 180 [--seed 1] [--mixed | --kafka] [--protocols 2.8 3.9]
 
 Each round starts a cluster of three nodes. For SECONDS, two processes copy a topic in transactions and three consume it
 as a group, while nodes are killed, stopped, paused and cut off from the network, ZooKeeper stops, and clients are
 killed. Then everything has to be copied and consumed, each record once. `--mixed` has two klamm nodes and two brokers
-of Apache Kafka, which hand the coordinators to each other; `--kafka` runs the same on Apache Kafka.
+of Apache Kafka with replicas of the same partitions: either kind leads, is controller and coordinator, after each fault
+the replicas are compared, and at the end all files; `--protocols` takes turns. `--kafka` runs the same on Apache Kafka.
 """
 
 import argparse
@@ -21,7 +22,9 @@ from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.coordinator_workload import CoordinatorWorkload
 from tests.support.faults import HEAL_S, FaultCampaign
+from tests.support.mixed_checks import Roles, check_files_of_all, print_problems
 from tests.support.mixed_cluster import MixedCluster
+from tests.support.replica_verification import verify_running
 from tests.support.workload import Workload
 
 from klamm.cli.admin.client import CannotAsk
@@ -43,10 +46,10 @@ BEYOND_SESSION_S = SESSION_TIMEOUT_S + 4
 SHORT_S = 2
 
 
-def make_cluster(options: argparse.Namespace, directory: Path) -> Cluster:
+def make_cluster(options: argparse.Namespace, directory: Path, protocol: str) -> Cluster:
     """The cluster of a round, started."""
     if options.mixed:
-        mixed = MixedCluster(directory, kafka=(1, 2), klamm=(100, 101), overrides=OVERRIDES)
+        mixed = MixedCluster(directory, protocol, kafka=(1, 2), klamm=(100, 101), overrides=OVERRIDES)
         mixed.start_first(100)
         mixed.start_others()
         return mixed
@@ -83,10 +86,20 @@ class Round:
             (3, lambda: f"SIGKILL of {self._clients.kill_copier()}"),
             (2, lambda: f"SIGKILL of {self._clients.kill_reader()}"),
         ]
+        if isinstance(self._cluster, MixedCluster):
+            choices.append((2, self._move_controller))
         if self._can_partition:
             choices.append((3, lambda: self._faults.cut_off(self.choose_node(), BEYOND_SESSION_S)))
         [fault] = self._random.choices([c for _, c in choices], [weight for weight, _ in choices])
         return str(fault())
+
+    def _move_controller(self) -> str:
+        """Make a node of the other kind controller."""
+        assert isinstance(self._cluster, MixedCluster)
+        kafka_ids = set(self._cluster.kafka_ids)
+        others = {n.broker_id for n in self._cluster.nodes} - kafka_ids
+        self._cluster.move_controller(others if self._cluster.controller_id in kafka_ids else kafka_ids)
+        return f"controller moved to node {self._cluster.controller_id}"
 
     def elect_preferred_leaders(self) -> None:
         """Give partitions back to those who led them before, as auto.leader.rebalance.enable does in time."""
@@ -96,9 +109,16 @@ class Round:
             print(f"    preferred leaders were not elected: {error}", flush=True)
 
 
-def run_round(options: argparse.Namespace, directory: Path, seed: int) -> bool:
+def compare_replicas(cluster: MixedCluster) -> bool:
+    """Compare all replicas of the running cluster, and print what differs; whether nothing does."""
+    verified = verify_running(cluster.bootstrap)
+    print_problems(verified.problems)
+    return not verified.problems
+
+
+def run_round(options: argparse.Namespace, directory: Path, seed: int, protocol: str) -> bool:
     """One cluster with faults for `options.seconds`; whether nothing was lost."""
-    cluster = make_cluster(options, directory / "cluster")
+    cluster = make_cluster(options, directory / "cluster", protocol)
     clients: CoordinatorWorkload | None = None
     try:
         for topic in (SOURCE, TARGET):
@@ -115,11 +135,14 @@ def run_round(options: argparse.Namespace, directory: Path, seed: int) -> bool:
         for topic in INTERNAL:
             cluster.wait_until_in_sync(topic, 3, 3)
         work, count = Round(cluster, faults, clients, seed, can_partition=only_klamm), 0
-        ends = time.monotonic() + options.seconds
+        ends, roles, is_equal = time.monotonic() + options.seconds, Roles((SOURCE, TARGET, *INTERNAL)), True
         while time.monotonic() < ends:
             count += 1
             print(f"  {count:3} {work.inject()}", flush=True)
             work.elect_preferred_leaders()
+            if isinstance(cluster, MixedCluster):
+                roles.look(cluster)
+                is_equal &= compare_replicas(cluster)
         workload.stop()
         cluster.repair()
         clients.finish()
@@ -129,7 +152,12 @@ def run_round(options: argparse.Namespace, directory: Path, seed: int) -> bool:
         for what, found in verdict.anomalies.items():
             for anomaly in found[:5]:
                 print(f"    {what}: {anomaly}")
-        return verdict.is_clean and produced.is_clean
+        if isinstance(cluster, MixedCluster):
+            files = check_files_of_all(cluster, INTERNAL)
+            print(f"  {roles}\n  {files.text}", flush=True)
+            print_problems(files.problems)
+            is_equal &= not files.problems
+        return verdict.is_clean and produced.is_clean and is_equal
     except AssertionError as error:
         print(f"  not healed: {error}", flush=True)
         return False
@@ -148,14 +176,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--rate", type=int, default=150, help="records per second")
     parser.add_argument("--mixed", action="store_true", help="klamm's nodes and Apache Kafka's in one cluster")
+    parser.add_argument("--protocols", nargs="+", default=["3.9"], help="inter.broker.protocol.version, with --mixed")
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka's brokers instead of klamm's")
     options = parser.parse_args()
     failed = []
     for number in range(options.rounds):
         seed = options.seed + number
         directory = Path(tempfile.mkdtemp(prefix="klamm-campaign-"))
-        print(f"round {number + 1} of {options.rounds}, seed {seed}", flush=True)
-        if run_round(options, directory, seed):
+        protocol = options.protocols[number % len(options.protocols)]
+        print(f"round {number + 1} of {options.rounds}, seed {seed}, protocol {protocol}", flush=True)
+        if run_round(options, directory, seed, protocol):
             shutil.rmtree(directory, ignore_errors=True)
         else:
             failed.append(seed)

@@ -18,7 +18,7 @@ from typing import Final
 
 from tests.support.cluster import SESSION_TIMEOUT_S
 from tests.support.kafka_tools import kafka_tools
-from tests.support.mixed_cluster import KAFKA, KLAMM, MixedCluster
+from tests.support.mixed_cluster import KAFKA, KLAMM, MixedCluster, log_dirs_of
 from tests.support.mixed_verbs import THREE, HalfDone, Operator
 from tests.support.mixed_world import operated
 from tests.support.workload import NOTICE_GAP_S, Workload
@@ -121,7 +121,7 @@ class Steps:
     def fail_log_directory(self) -> str:
         """Fail one of broker 3's two directories: a directory replaces its checkpoint file."""
         cluster, topic = self._cluster, self._o.load.topic
-        failing = Path(cluster.node(3).properties["log.dirs"].split(",")[1])
+        failing = Path(log_dirs_of(cluster.node(3))[1])
         lost = [int(p.name.rpartition("-")[2]) for p in cluster.partition_paths(cluster.node(3), topic)
                 if p.parent == failing]  # fmt: skip
         assert lost, "nothing lies there"

@@ -1,9 +1,10 @@
 """Valid, lying and damaged batches, sent to klamm and to Apache Kafka 3.9.1: same errors, offsets and stored bytes.
 
-    python -m tests.differential.batch_judge [--batches 50000] [--seed 1]
+    python -m tests.differential.batch_judge [--batches 50000] [--seed 1] [--every-bit]
 
 Both get the same Produce requests in the same order, over one connection each, and at the end the same fetches. The
-differences of docs/differences.md are known by rule (`known_difference`); any other fails.
+differences of docs/differences.md are known by rule (`known_difference`); any other fails. With `--every-bit` the
+requests are not drawn: they have short message sets of the formats 0 and 1, with each bit flipped in turn.
 """
 
 import argparse
@@ -179,6 +180,25 @@ _DAMAGES: Final[dict[str, Callable[[Random, bytes], bytes]]] = {
     "twice": lambda rng, content: content + content,
     "zeros": lambda rng, content: bytes(len(content)),
 }
+
+
+def every_bit() -> Iterator[Sent]:
+    """Requests with message sets of the old formats, each bit flipped in turn."""
+    now_ms = int(time.time() * 1000)
+    long = [Message(n + 5, -1, b"k", bytes(60)) for n in range(9)]
+    contents = {"large offsets": encode_messages(long, 0, Codec.NONE)}
+    for magic in (0, 1):
+        two = [Message(n, now_ms if magic else -1, b"k", b"v" * 8) for n in range(2)]
+        contents[f"one of format {magic}"] = encode_messages(two[:1], magic, Codec.NONE)
+        contents[f"two of format {magic}"] = encode_messages(two, magic, Codec.NONE)
+        contents[f"gzip of format {magic}"] = encode_messages(two, magic, Codec.GZIP)
+    for name, content in contents.items():
+        for bit in range(8 * len(content)):
+            changed = bytearray(content)
+            changed[bit // 8] ^= 1 << bit % 8
+            kind = f"{name}, byte {bit // 8}, bit {bit % 8}"
+            yield Sent(kind, "plain", 2, bytes(changed))
+            yield Sent(kind, "small", 0, bytes(changed))
 
 
 # ---- asking
@@ -380,9 +400,14 @@ def _text(answer: Answer) -> str:
     return f"{ErrorCode(answer.error).name} at {answer.base_offset}{' with a timestamp' * answer.has_append_time}"
 
 
-def run(directory: Path, count: int, seed: int, report: Callable[[str], None]) -> Judge:
-    """Send so many batches to both, and compare what they answer and store."""
+def drawn(count: int, seed: int) -> Iterator[Sent]:
+    """So many drawn requests."""
     rng, now_ms = Random(seed), int(time.time() * 1000)
+    return (draw(rng, now_ms) for _ in range(count))
+
+
+def run(directory: Path, requests: Iterator[Sent], report: Callable[[str], None]) -> Judge:
+    """Send the requests to both, and compare what they answer and store."""
     with (
         Cluster(directory / "klamm", 1, command=klamm_node) as klamm,
         Cluster(directory / "apache", 1, command=apache_kafka.broker()) as kafka,
@@ -392,11 +417,11 @@ def run(directory: Path, count: int, seed: int, report: Callable[[str], None]) -
                 cluster.create_topic(topic, 1, 1, configs)
         judge = Judge(Broker(klamm.node(1).address), Broker(kafka.node(1).address))
         reported, shown = time.monotonic(), 0
-        for number in range(count):
-            judge.ask(number, draw(rng, now_ms))
+        for number, sent in enumerate(requests):
+            judge.ask(number, sent)
             if time.monotonic() - reported > _PROGRESS_S:
                 reported = time.monotonic()
-                report(f"{number + 1} of {count} batches, {len(judge.differences)} unexplained differences")
+                report(f"{number + 1} batches, {len(judge.differences)} unexplained differences")
                 for difference in judge.differences[shown:MAX_SHOWN]:
                     report(difference)
                 shown = len(judge.differences)
@@ -409,17 +434,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every-bit", action="store_true", help="flip each bit of old message sets instead of drawing")
     options = parser.parse_args()
     if (why := apache_kafka.why_missing()) is not None:
         print(why)
         return 2
     with tempfile.TemporaryDirectory(prefix="klamm-batches-") as directory:
-        judge = run(Path(directory), options.batches, options.seed, lambda text: print(text, flush=True))
+        requests = every_bit() if options.every_bit else drawn(options.batches, options.seed)
+        judge = run(Path(directory), requests, lambda text: print(text, flush=True))
     for title, counts in (("answers of Apache Kafka", judge.errors), ("known differences", judge.known)):
         print(f"{title}: " + ", ".join(f"{name} {count}" for name, count in counts.most_common()))
     for difference in judge.differences[:MAX_SHOWN]:
         print(difference)
-    print(f"{options.batches} batches, {len(judge.kinds)} kinds, {len(judge.differences)} unexplained differences")
+    asked = sum(judge.kinds.values())
+    print(f"{asked} batches, {len(judge.kinds)} kinds, {len(judge.differences)} unexplained differences")
     return 1 if judge.differences else 0
 
 

@@ -12,7 +12,7 @@ from tests.support import apache_kafka
 
 from klamm.model.errors import KlammError
 
-JAVA = ("-Xmx1g", "-Xms256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JAVA = ("-Xmx1g", "-Xms256m", "-XX:+UseSerialGC", apache_kafka.QUICK_START)
 
 
 class KafkaHost:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.differential.batch_judge import Answer, Sent, known_difference, run, stored_difference
+from tests.differential.batch_judge import Answer, Sent, drawn, known_difference, run, stored_difference
 from tests.support import apache_kafka
 
 from klamm.model.errors import ErrorCode
@@ -15,7 +15,7 @@ BATCH = build_batch([NewRecord(b"value", b"key", 5)])
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
 def test_generated_produce_batches_are_answered_and_stored_as_by_apache_kafka(tmp_path: Path) -> None:
-    judge = run(tmp_path, 400, 11, lambda text: None)
+    judge = run(tmp_path, drawn(400, 11), lambda text: None)
 
     assert judge.differences == []
     assert judge.errors["NONE"] > 100

@@ -8,6 +8,7 @@ from tests.differential.coordinators.comparison import compare
 from tests.differential.coordinators.generator import draw
 from tests.differential.coordinators.grounds import KLAMM, ground
 from tests.differential.coordinators.judge import QUIET_S, SLOWER_S, Stage
+from tests.differential.coordinators.leadership import Leadership
 from tests.differential.coordinators.names import Names, Place
 from tests.differential.coordinators.script import from_json, to_json
 
@@ -66,6 +67,33 @@ def test_generated_ids_in_coordinator_responses_are_replaced_by_names_equal_in_e
         "__consumer_offsets-slot",
     )
     assert (names.text("0g-3"), names.member("stranger")) == ("g", "'stranger'")
+
+
+@pytest.mark.parametrize(
+    ("leader", "generation", "members", "is_open"),
+    [
+        ("i1", ("i1", "m1", "m2"), ("i1", "m1", "m2"), False),
+        ("m1", ("i1", "m1", "m2"), ("i1", "m1", "m2"), True),
+        ("m1", ("i1", "m1", "m2"), (), True),  # every session expired in the same step
+        ("m1", (), ("i1", "m1", "m2"), True),  # the leader's response was lost
+        ("m1", ("i1", "m1"), ("i1", "m1"), False),
+        (None, (), ("m1", "m2"), True),
+        (None, (), ("m1",), False),
+        (None, (), (), False),
+    ],
+)
+def test_a_coordinator_script_ends_where_apache_kafka_takes_the_leader_from_a_hash_table(
+    leader: str | None, generation: tuple[str, ...], members: tuple[str, ...], is_open: bool
+) -> None:
+    leadership = Leadership()
+    leadership.on_join_response("i1", ["i1", "m1", "m2"])
+    assert not leadership.is_open(["i1", "m1", "m2"])
+
+    if leader is not None:
+        for listed in ((), generation, ()):  # only the response to the leader has the members
+            leadership.on_join_response(leader, listed)
+
+    assert leadership.is_open(members) == is_open
 
 
 EMPTY = "    7> {{transactional_id=x transaction_state=Empty transaction_timeout_ms=5 transaction_start_time_ms={}}}"

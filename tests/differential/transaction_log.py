@@ -21,6 +21,10 @@ _DELETE, _SET, _MULTI, _ERROR, _END_OF_SESSION = 2, 5, 14, -1, -11
 _SINGLE = (*_CREATES, _DELETE, _SET)
 
 
+_ENDS: dict[Path, int] = {}
+"""How far the logs were passed over before: many plays begin behind each other in one log."""
+
+
 class Write(NamedTuple):
     """One write in the transaction log."""
 
@@ -42,32 +46,46 @@ class TransactionLog:
         self._directory = Path(server_directory, "data", "version-2")
         self._read_to: dict[Path, int] = {}
         if not from_the_start:
-            for _ in self.read():
-                pass
+            for path in self._files():
+                self._read_to[path] = _ENDS[path] = _end_of(path, _ENDS.get(path, _FILE_HEADER))
+
+    def _files(self) -> list[Path]:
+        """The files of the log in their order."""
+        return sorted(self._directory.glob("log.*"), key=lambda path: int(path.suffix[1:], 16))
 
     def read(self) -> Iterator[Write]:
         """The writes that were added since the last call."""
-        for path in sorted(self._directory.glob("log.*"), key=lambda path: int(path.suffix[1:], 16)):
+        for path in self._files():
             yield from self._read_file(path)
 
     def _read_file(self, path: Path) -> Iterator[Write]:
-        at = self._read_to.get(path, _FILE_HEADER)
-        with open(path, "rb") as file:
-            while True:
-                file.seek(at)
-                beginning = file.read(_ENTRY.size)
-                checksum, size = _ENTRY.unpack(beginning) if len(beginning) == _ENTRY.size else (0, 0)
-                content = file.read(size + 1) if size > 0 else b""
-                content, end = content[:size], content[size:]
-                if end != _END_OF_ENTRY or zlib.adler32(content) != checksum:
-                    break  # zeros follow, or the server is about to write the rest: it writes 8 KiB at a time
-                at += _ENTRY.size + size + 1
-                session, _, zxid, _, kind = _TRANSACTION.unpack_from(content)
-                if kind in _SINGLE and self._below not in content:
-                    continue  # another play's, on the same server
-                body = content[_TRANSACTION.size :]
-                yield from (Write(zxid, session, *each) for each in _operations(kind, body))
-        self._read_to[path] = at
+        for content, end in _entries(path, self._read_to.get(path, _FILE_HEADER)):
+            self._read_to[path] = end
+            session, _, zxid, _, kind = _TRANSACTION.unpack_from(content)
+            if kind in _SINGLE and self._below not in content:
+                continue  # another play's, on the same server
+            body = content[_TRANSACTION.size :]
+            yield from (Write(zxid, session, *each) for each in _operations(kind, body))
+
+
+def _entries(path: Path, at: int) -> Iterator[tuple[bytes, int]]:
+    """The whole entries of a file from position `at` on, each with the position behind it."""
+    with open(path, "rb") as file:
+        file.seek(at)
+        while True:
+            beginning = file.read(_ENTRY.size)
+            checksum, size = _ENTRY.unpack(beginning) if len(beginning) == _ENTRY.size else (0, 0)
+            content = file.read(size + 1) if size > 0 else b""
+            content, end = content[:size], content[size:]
+            if end != _END_OF_ENTRY or zlib.adler32(content) != checksum:
+                return  # zeros follow, or the server is about to write the rest: it writes 8 KiB at a time
+            at += _ENTRY.size + size + 1
+            yield content, at
+
+
+def _end_of(path: Path, at: int) -> int:
+    """The position behind the last whole entry of a file, from an entry at position `at` on."""
+    return max((end for _, end in _entries(path, at)), default=at)
 
 
 def _operations(kind: int, body: bytes) -> list[tuple[str, str, bytes | None]]:

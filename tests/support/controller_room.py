@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
-from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.context import ControllerContext
 from klamm.controller.control_requests import ControlItem, LeaderAndIsrItem, UpdateMetadataItem
 from klamm.controller.events import AlterPartitionReceived, Event
 from klamm.controller.handlers.failover import on_controller_failover
@@ -18,6 +18,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
 from klamm.controller.term_context import TermContext
 from klamm.controller.timers import Timers
+from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition, parse_topic_partition

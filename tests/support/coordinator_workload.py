@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
@@ -32,6 +33,7 @@ COPY_GROUP, READ_GROUP = "copiers", "readers"
 ABORT_EVERY = 7
 SUPERVISE_S = 0.3
 END_TIMEOUT_S = 180.0
+PROGRESS_TIMEOUT_S = 60.0
 
 
 class _Client:
@@ -85,6 +87,10 @@ class CoordinatorWorkload:
         """Each client process that ended by itself."""
         return [text for client in self._clients for text in client.crashes]
 
+    def counts(self) -> tuple[int, int]:
+        """How many committed copies were read, and how many offsets the group has committed."""
+        return len(self._seen), len(self._reader_events("committed"))
+
     def kill_copier(self) -> str:
         return self._kill(self._random.choice(self._copiers))
 
@@ -92,9 +98,15 @@ class CoordinatorWorkload:
         return self._kill(self._random.choice(self._readers))
 
     def finish(self) -> None:
-        """Wait until both groups have everything, then end all processes."""
-        for group in (COPY_GROUP, READ_GROUP):
-            self._cluster.group(group).wait_until_caught_up(self._source, END_TIMEOUT_S)
+        """Wait until both groups have everything, as long as they go on, then end all processes."""
+        for name in (COPY_GROUP, READ_GROUP):
+            group, before = self._cluster.group(name), -1
+            while (lag := sum(group.lag().values())) != before:
+                before = lag
+                with suppress(AssertionError):
+                    group.wait_until_caught_up(self._source, PROGRESS_TIMEOUT_S)
+                    break
+            group.wait_until_caught_up(self._source, END_TIMEOUT_S)
         self.close()
 
     def close(self) -> None:

@@ -43,14 +43,14 @@ class FaultCampaign:
         self.workload = workload
         self.copies = copies
         self._heal_s = heal_s
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self._restart_at_once = restart_at_once  # Apache Kafka cannot register while its old session lives
 
     def choose_node(self, controller: bool) -> NodeProcess:
         """The controller's node, or another one."""
         active = self.cluster.controller_id
         nodes = [n for n in self.cluster.nodes if (n.broker_id == active) == controller]
-        return self._dice.choice(nodes)
+        return self._rng.choice(nodes)
 
     def kill(self, node: NodeProcess) -> Recovery:
         """Kill the node by SIGKILL and restart it; return how long the recovery took."""

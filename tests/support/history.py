@@ -64,6 +64,16 @@ def compare(acknowledged: Iterable[Acknowledged], found: Mapping[int, Sequence[F
     )
 
 
+def last_of_each_key(acknowledged: Iterable[Acknowledged], keys: int) -> list[Acknowledged]:
+    """The record with the highest number of each key and partition, where the key is the number modulo `keys`."""
+    last: dict[tuple[int, int], Acknowledged] = {}
+    for record in acknowledged:
+        key = (record.partition, record.number % keys)
+        if key not in last or last[key].number < record.number:
+            last[key] = record
+    return list(last.values())
+
+
 def _duplicates(partition: int, records: Sequence[Found]) -> list[str]:
     """Records that were found more than once, as text."""
     times = Counter(record.number for record in records)

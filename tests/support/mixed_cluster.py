@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +30,14 @@ _EXPECTED: Final = re.compile(
     r"|RequestSendThread controllerId="  # its own controller's again, to a broker that has just gone
     r"|cannot become follower since the new leader -1 is unavailable"  # as under its own: a partition without a leader
     r"|Error processing append operation .*\n.*(?:NotEnoughReplicas|OutOfOrderSequence)"  # two of three brokers gone
+    r"|Error processing append operation .*\n.*TransactionCoordinatorFenced"  # a replaced coordinator's markers
     r"|Unexpected error .*\n.*ControllerMovedException: .* from an old controller"  # the guard against zombies
 )
+
+
+def log_dirs_of(node: NodeProcess) -> list[str]:
+    """The log directories of a node."""
+    return node.properties["log.dirs"].split(",")
 
 
 class MixedCluster(Cluster):
@@ -59,7 +67,7 @@ class MixedCluster(Cluster):
             "replica.fetch.max.bytes": "20000",  # so that a throttle holds from the second fetch on
             **(overrides or {}),
         }
-        self.kafka_ids = tuple(kafka)
+        self._bootstrap_ids = tuple(kafka)
         self.nodes[:] = [
             NodeProcess(
                 broker_id,
@@ -72,12 +80,29 @@ class MixedCluster(Cluster):
         ]
         self._znodes: KazooClient | None = None
 
+    def add_log_directory(self, broker_id: int) -> None:
+        """Give a node that has never started a second log directory."""
+        more = Path(self.directory) / f"node-{broker_id}" / "more-logs"
+        more.mkdir(parents=True)
+        self.node(broker_id).properties["log.dirs"] += f",{more}"
+
     # ---- life
 
     @property
     def bootstrap(self) -> str:
-        """Apache Kafka's nodes, because klamm's node is stopped and started."""
-        return ",".join(self.node(i).address for i in self.kafka_ids)
+        """The nodes that were Apache Kafka's at first, because klamm's node is stopped and started."""
+        return ",".join(self.node(i).address for i in self._bootstrap_ids)
+
+    @property
+    def kafka_ids(self) -> tuple[int, ...]:
+        """The nodes that are Apache Kafka's brokers now."""
+        return tuple(node.broker_id for node in self.nodes if node.command is not klamm_node)
+
+    def replace_node(self, broker_id: int) -> None:
+        """Let the next start of a stopped node be the other kind's, with the same id, address and log directories."""
+        node = self.node(broker_id)
+        assert not node.is_running, f"{node.name} is running"
+        node.command = apache_kafka.broker() if node.command is klamm_node else klamm_node
 
     def start_first(self, broker_id: int) -> None:
         """Start ZooKeeper and one node, which becomes controller."""
@@ -176,6 +201,17 @@ class MixedCluster(Cluster):
             if self.wait_for_controller(set(self.kafka_ids) | {n.broker_id for n in self.nodes}) in wanted:
                 return tries
         raise AssertionError(f"none of {sorted(wanted)} ever won the election")
+
+    def reelect(self, broker_id: int) -> None:
+        """Make a klamm node controller with klamm's command, in one election."""
+        epoch = self.controller_epoch
+        words = ("controller", "reelect", "--zookeeper", self.zookeeper.connect_string, "--broker", str(broker_id))
+        command = [sys.executable, "-m", "klamm", *words, "--yes"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert not said.returncode, said
+        assert said.stdout.startswith(f"controller: broker {broker_id}, "), said
+        assert self.controller_epoch == epoch + 1
+        assert self.wait_for_controller({broker_id}) == broker_id
 
     def become_controller_unseen(self, winner: int, left_behind: Mapping[str, Any]) -> None:
         """The controller dies and `winner` is elected while all others are paused; it finds these znodes."""
@@ -284,7 +320,7 @@ class MixedCluster(Cluster):
     def partition_paths(self, node: NodeProcess, topic: str) -> list[Path]:
         return [
             path
-            for directory in node.properties["log.dirs"].split(",")
+            for directory in log_dirs_of(node)
             for path in Path(directory).iterdir()
             if path.is_dir() and re.match(re.escape(topic) + r"[-.]\d+", path.name)
         ]

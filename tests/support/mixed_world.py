@@ -18,9 +18,7 @@ def operated(directory: Path, protocol: str, *, second_directory: int | None = N
     """A mixed cluster with klamm's controller, three Apache Kafka brokers, a constant load, and an operator."""
     cluster = MixedCluster(directory, protocol)
     if second_directory is not None:
-        more = directory / "second"
-        more.mkdir(parents=True)
-        cluster.node(second_directory).properties["log.dirs"] += f",{more}"
+        cluster.add_log_directory(second_directory)
     try:
         cluster.start_first(KLAMM)
         cluster.start_others()

@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
+from tests.support.managed_logs import get_or_create
+
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.model.errors import KlammError
@@ -71,7 +73,9 @@ class RealLogs:
         for topic_partition, topic_id, is_new in wanted:
             config = self.manager.topic_config("any", self._overrides)
             found.append(
-                self.manager.get_or_create(topic_partition, config, None if topic_id == ZERO_ID else topic_id, is_new)
+                get_or_create(
+                    self.manager, topic_partition, config, None if topic_id == ZERO_ID else topic_id, is_new=is_new
+                )
             )
         return found
 

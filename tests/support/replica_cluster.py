@@ -19,6 +19,7 @@ from klamm.replication.fetch_data import FetchParams, FetchPartition, Isolation
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
 from klamm.replication.partition import Partition
 from klamm.replication.replica_manager import ReplicaManager, ReplicationSettings
+from klamm.runtime.clock import Clock
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
@@ -169,7 +170,7 @@ class Link:
 
 
 class ReplicaCluster:
-    """Replica managers of several brokers on simulated time; the test plays the controller."""
+    """Replica managers of several brokers; the test plays the controller. Time is simulated unless `clock` is given."""
 
     def __init__(
         self,
@@ -178,8 +179,9 @@ class ReplicaCluster:
         min_insync_replicas: int = 1,
         settings: ReplicationSettings | None = None,
         make_logs: Callable[[int], Any] | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        clock = SimulatedClock(cast(SimulatedLoop, asyncio.get_running_loop()))
+        clock = clock or SimulatedClock(cast(SimulatedLoop, asyncio.get_running_loop()))
         self.world = World(clock, None, RealDisk(), SeededRandomness(1))  # type: ignore[arg-type]
         self.metadata = Metadata(brokers)
         self.controller = Controller()

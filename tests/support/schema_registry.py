@@ -10,17 +10,20 @@ from typing import Any
 
 
 class FakeRegistry:
-    """`schemas` by id; `asked` has the paths of all requests; `statuses` are answered first, one for each request."""
+    """`schemas` by id; `asked` has the paths of all requests, `logins` who asked; `statuses` are answered first."""
 
     def __init__(self, schemas: Mapping[int, Any], secret: str) -> None:
         self.schemas = schemas
         self.secret = secret
         self.asked: list[str] = []
+        self.logins: list[str] = []
         self.statuses: list[int] = []
         self.url = ""
 
     def answer(self, path: str, authorization: str | None) -> tuple[int, Any]:
         self.asked.append(path)
+        if authorization is not None:
+            self.logins.append(base64.b64decode(authorization.removeprefix("Basic ")).decode())
         if self.statuses:
             return self.statuses.pop(0), {}
         if authorization != f"Basic {base64.b64encode(self.secret.encode()).decode()}":

@@ -3,7 +3,8 @@
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from klamm.model.errors import ErrorCode
@@ -23,8 +24,12 @@ from klamm.wire.messages import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchResponseEpochEndOffset,
+    FetchResponseLeaderIdAndEpoch,
+    FetchResponseNodeEndpoint,
     FetchResponsePartitionData,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -35,9 +40,15 @@ from klamm.wire.messages import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponseEpochEndOffset,
+    OffsetForLeaderTopicResult,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    ProduceResponseLeaderIdAndEpoch,
+    ProduceResponseNodeEndpoint,
     TopicProduceResponse,
 )
 from klamm.wire.records.batch import header_at
@@ -50,6 +61,7 @@ OFFERED = {
     ApiKey.API_VERSIONS: (0, 4),
     ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
     ApiKey.PRODUCE: (3, 11),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
 }
 
 
@@ -63,6 +75,24 @@ class ScriptedLog:
     aborted: list[AbortedTransaction] = field(default_factory=list)
     times: dict[int, int] = field(default_factory=dict)
     last_stable: int | None = None
+    epoch: int = -1
+    """The leader epoch; -1 as of a broker that tells none."""
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    """The leader epochs of the records, each with its first offset."""
+
+    def elect(self, leader: int, epoch: int, kept: int, *batches: tuple[int, int, bytes]) -> None:
+        """Make this broker the leader in a new epoch, with the records before offset `kept`, and then these batches."""
+        self.leader, self.epoch = leader, epoch
+        self.batches = [b for b in self.batches if b[1] < kept] + list(batches)
+        self.epochs = [(e, first) for e, first in self.epochs if first < kept] + [(epoch, kept)]
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """As OffsetForLeaderEpoch: the greatest epoch up to this one, and the offset where its records end."""
+        if not self.epochs or epoch > self.epochs[-1][0]:
+            return -1, -1
+        ends = [*(first for _, first in self.epochs[1:]), self.end]
+        known = [(e, end) for (e, _), end in zip(self.epochs, ends, strict=True) if e <= epoch]
+        return known[-1] if known else (epoch, self.epochs[0][1])
 
     @property
     def end(self) -> int:
@@ -108,6 +138,15 @@ class ScriptedCluster:
     """False: as Apache Kafka with an inter.broker.protocol.version below 2.8."""
     cluster_id: str | None = "scripted"
     incarnations: Counter[str] = field(default_factory=Counter)
+    cut_off: dict[int, "ScriptedCluster"] = field(default_factory=dict)
+    """Brokers that are cut off from ZooKeeper, with the cluster as each of them knows it."""
+    tells_leaders: bool = False
+    """Whether a Fetch response names the leader where the broker is not (KIP-951)."""
+
+    def cut_off_broker(self, broker: int) -> "ScriptedCluster":
+        """From now on the broker answers by what it knows now; returns what that is."""
+        self.cut_off[broker] = replace(self, logs=deepcopy(self.logs), cut_off={})
+        return self.cut_off[broker]
 
     def topic_id(self, name: str) -> uuid.UUID:
         if not self.has_topic_ids:
@@ -125,6 +164,8 @@ class ScriptedCluster:
 
     def answer(self, broker: int, frame: bytes) -> list[Buffer]:
         """The response to a request frame."""
+        if broker in self.cut_off:
+            return self.cut_off[broker].answer(broker, frame)
         header, at = decode_request_header(frame)
         key = ApiKey(header.api_key)
         lowest, highest = self.offered[key]
@@ -141,6 +182,7 @@ class ScriptedCluster:
             ApiKey.LIST_OFFSETS: self._list_offsets,
             ApiKey.DESCRIBE_LOG_DIRS: self._describe_log_dirs,
             ApiKey.PRODUCE: self._produce,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: self._offset_for_leader_epoch,
             ApiKey.FETCH: self._fetch_by_id if header.api_version >= FIRST_FETCH_BY_ID else self._fetch,
         }
         response = answers[key](broker, request)
@@ -161,7 +203,7 @@ class ScriptedCluster:
 
     def _topic(self, name: str) -> MetadataResponseTopic:
         partitions = [
-            MetadataResponsePartition(partition_index=p.partition, leader_id=log.leader)
+            MetadataResponsePartition(partition_index=p.partition, leader_id=log.leader, leader_epoch=log.epoch)
             for p, log in self.logs.items()
             if p.topic == name
         ]
@@ -176,13 +218,31 @@ class ScriptedCluster:
             is_internal=name in self.internal,
         )
 
-    def _error(self, broker: int, partition: TopicPartition) -> ErrorCode:
-        """The error code for a partition at this broker."""
+    def _error(self, broker: int, partition: TopicPartition, epoch: int = -1) -> ErrorCode:
+        """The error code for a partition at this broker, asked in this leader epoch."""
         if self.errors.get(partition):
             return self.errors[partition].pop(0)
         if partition not in self.logs:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NONE if self.logs[partition].leader == broker else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        log = self.logs[partition]
+        if -1 not in (epoch, log.epoch) and epoch != log.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.NONE if log.leader == broker else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _offset_for_leader_epoch(
+        self, broker: int, request: OffsetForLeaderEpochRequest
+    ) -> OffsetForLeaderEpochResponse:
+        assert request.replica_id == -1
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for asked in topic.partitions:
+                partition = TopicPartition(topic.topic, asked.partition)
+                code = self._error(broker, partition, asked.current_leader_epoch)
+                end = (-1, -1) if code else self.logs[partition].end_of_epoch(asked.leader_epoch)
+                answers.append(OffsetForLeaderEpochResponseEpochEndOffset(code, partition.partition, *end))
+            topics.append(OffsetForLeaderTopicResult(topic.topic, answers))
+        return OffsetForLeaderEpochResponse(topics=topics)
 
     def _list_offsets(self, broker: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
         topics = []
@@ -190,11 +250,12 @@ class ScriptedCluster:
             answers = []
             for asked in topic.partitions:
                 partition = TopicPartition(topic.name, asked.partition_index)
-                code = self._error(broker, partition)
-                offset = -1 if code else self.logs[partition].offset_for(asked.timestamp, bool(request.isolation_level))
-                answers.append(
-                    ListOffsetsPartitionResponse(partition_index=partition.partition, error_code=code, offset=offset)
-                )
+                code = self._error(broker, partition, asked.current_leader_epoch)
+                answer = ListOffsetsPartitionResponse(partition_index=partition.partition, error_code=code)
+                if not code:
+                    answer.offset = self.logs[partition].offset_for(asked.timestamp, bool(request.isolation_level))
+                    answer.leader_epoch = self.logs[partition].epoch
+                answers.append(answer)
             topics.append(ListOffsetsTopicResponse(topic.name, answers))
         return ListOffsetsResponse(topics=topics)
 
@@ -207,7 +268,7 @@ class ScriptedCluster:
         return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir="/data", topics=topics)])
 
     def _produce(self, broker: int, request: ProduceRequest) -> ProduceResponse:
-        topics = []
+        topics, endpoints = [], []
         for topic in request.topic_data:
             answers = []
             for sent in topic.partition_data:
@@ -217,25 +278,50 @@ class ScriptedCluster:
                     assert sent.records is not None
                     log, content = self.logs[partition], bytes(sent.records)
                     log.batches.append((log.end, log.end + header_at(content).record_count - 1, content))
-                answers.append(PartitionProduceResponse(index=sent.index, error_code=code))
+                answer = PartitionProduceResponse(index=sent.index, error_code=code)
+                if code and self.tells_leaders:
+                    log = self.logs[partition]
+                    answer.current_leader = ProduceResponseLeaderIdAndEpoch(log.leader, log.epoch)
+                    endpoints.append(ProduceResponseNodeEndpoint(log.leader, *self.brokers[log.leader]))
+                answers.append(answer)
             topics.append(TopicProduceResponse(topic.name, answers))
-        return ProduceResponse(responses=topics)
+        return ProduceResponse(responses=topics, node_endpoints=endpoints)
 
     def _fetch(self, broker: int, request: FetchRequest) -> FetchResponse:
         (topic,) = request.topics
         (asked,) = topic.partitions
         partition = TopicPartition(topic.topic, asked.partition)
         self.fetched_from.append((broker, asked.fetch_offset))
-        answer = FetchResponsePartitionData(partition_index=asked.partition, error_code=self._error(broker, partition))
-        if not answer.error_code:
+        answer = FetchResponsePartitionData(
+            partition_index=asked.partition, error_code=self._error(broker, partition, asked.current_leader_epoch)
+        )
+        endpoints = []
+        if answer.error_code and self.tells_leaders and partition in self.logs:
+            log = self.logs[partition]
+            answer.current_leader = FetchResponseLeaderIdAndEpoch(log.leader, log.epoch)
+            endpoints = [FetchResponseNodeEndpoint(log.leader, *self.brokers[log.leader])]
+        elif not answer.error_code:
             log = self.logs[partition]
             answer.high_watermark = log.end
             if not log.start <= asked.fetch_offset <= log.end:
                 answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            elif asked.last_fetched_epoch >= 0 and self._diverges(log, asked, answer):
+                answer.records = b""
             else:
                 answer.records = log.read(asked.fetch_offset, asked.partition_max_bytes)
                 answer.aborted_transactions = log.aborted if request.isolation_level else None
-        return FetchResponse(responses=[FetchableTopicResponse(topic=topic.topic, partitions=[answer])])
+        topics = [FetchableTopicResponse(topic=topic.topic, partitions=[answer])]
+        return FetchResponse(responses=topics, node_endpoints=endpoints)
+
+    @staticmethod
+    def _diverges(log: ScriptedLog, asked: FetchPartition, answer: FetchResponsePartitionData) -> bool:
+        """Whether the log lacks what was fetched last; the answer then says from where on."""
+        epoch, end = log.end_of_epoch(asked.last_fetched_epoch)
+        if epoch < 0:
+            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
+            answer.diverging_epoch = FetchResponseEpochEndOffset(epoch, end)
+        return bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
 
     def _fetch_by_id(self, broker: int, request: FetchRequest) -> FetchResponse:
         (topic,) = request.topics

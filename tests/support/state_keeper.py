@@ -22,7 +22,7 @@ class StateKeeper:
         self.isr: tuple[int, ...] = tuple(cluster.brokers)
         self.replicas = tuple(cluster.brokers)
         self.acknowledged: list[bytes] = []
-        self._dice = dice
+        self._rng = dice
         self._latest_s = latest_s
         self._last_order: dict[int, asyncio.Task[None]] = {}
         cluster.controller.alter_partition = self.alter_partition  # type: ignore[method-assign]
@@ -37,7 +37,7 @@ class StateKeeper:
         if not candidates:
             self.leader = None
             return
-        self.leader = leader if leader in candidates else self._dice.choice(candidates)
+        self.leader = leader if leader in candidates else self._rng.choice(candidates)
         self._send_to_all()
 
     def on_crash(self, broker: int) -> None:
@@ -58,7 +58,7 @@ class StateKeeper:
         self, build: Callable[[int], AlterPartitionRequest], newest: int
     ) -> AlterPartitionResponse:
         request = AlterPartitionRequest.decode(build(newest).encode(newest), newest)
-        await asyncio.sleep(self._dice.random() * self._latest_s / 2)
+        await asyncio.sleep(self._rng.random() * self._latest_s / 2)
         asked = request.topics[0].partitions[0]
         isr = tuple(b.broker_id for b in asked.new_isr_with_epochs)
         error = ErrorCode.NONE
@@ -73,7 +73,7 @@ class StateKeeper:
             self.partition_epoch += 1
         response = alter_partition_response(request, error)
         response.topics[0].partitions[0].partition_epoch = self.partition_epoch
-        await asyncio.sleep(self._dice.random() * self._latest_s / 2)
+        await asyncio.sleep(self._rng.random() * self._latest_s / 2)
         return response
 
     # ---- orders
@@ -87,7 +87,7 @@ class StateKeeper:
         assert self.leader is not None
         request = leader_and_isr(self.leader, self.isr, self.replicas, self.leader_epoch, self.partition_epoch)
         before = self._last_order.get(broker)
-        delay_s = self._dice.random() * self._latest_s
+        delay_s = self._rng.random() * self._latest_s
         work = self._deliver(broker, self.cluster.brokers[broker], request, delay_s, before)
         self._last_order[broker] = asyncio.create_task(work)
 

@@ -51,10 +51,10 @@ class SequenceGenerator:
     """Generates one sequence of operations."""
 
     def __init__(self, dice: Rng) -> None:
-        self._dice = dice
+        self._rng = dice
 
     def sequence(self, shortest: int, longest: int) -> list[Step]:
-        wanted, made = self._dice.randint(shortest, longest), 0
+        wanted, made = self._rng.randint(shortest, longest), 0
         steps: list[Step] = []
         while made < wanted:
             step = self._step()
@@ -64,7 +64,7 @@ class SequenceGenerator:
 
     def _step(self) -> Step:
         """A random step of one session, such as requests, a lost connection, or the end of the session."""
-        dice = self._dice
+        dice = self._rng
         session = dice.randrange(SESSIONS)
         kind = dice.choices(
             ("ask", "drop", "watches", "take over", "expire", "close", "wrong password", "too new", "auth",
@@ -87,18 +87,18 @@ class SequenceGenerator:
         return Step(kind, session, details)
 
     def _name(self) -> str:
-        return self._dice.choice(NAMES)
+        return self._rng.choice(NAMES)
 
     def _path(self) -> Callable[[str], str]:
         """A path below the root, rarely an unusual one."""
-        if self._dice.random() < 0.03:
-            whole = self._dice.choice(ODD_WHOLE)
+        if self._rng.random() < 0.03:
+            whole = self._rng.choice(ODD_WHOLE)
             return lambda root: whole
-        name = self._dice.choice(ODD) if self._dice.random() < 0.03 else self._name()
+        name = self._rng.choice(ODD) if self._rng.random() < 0.03 else self._name()
         return lambda root: root + name
 
     def _random_request(self) -> RequestSpec:
-        dice = self._dice
+        dice = self._rng
         opcode = dice.choices(
             (Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE, Opcode.MULTI, Opcode.GET_DATA,
              Opcode.EXISTS, Opcode.GET_CHILDREN, Opcode.GET_CHILDREN2, Opcode.MULTI_READ, Opcode.GET_ACL,
@@ -131,7 +131,7 @@ class SequenceGenerator:
         return RequestSpec(opcode, lambda root: jute.text(root + name) + bytes([watch]))
 
     def _operation(self, opcode: int) -> Callable[[str], Op]:
-        dice = self._dice
+        dice = self._rng
         path, data, version = self._path(), dice.choice(CONTENTS), dice.choice(VERSIONS)
         if opcode == Opcode.SET_DATA:
             return lambda root: Set(path(root), data, version)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from tests.differential.coordinators.contents import Contents
+from tests.differential.coordinators.leadership import Leadership
 from tests.differential.coordinators.names import DATA, OWN, PARTITIONS, Names, Place
 from tests.differential.coordinators.requests import VERBS, Actor, Requests, Sent
 from tests.differential.coordinators.script import DYNAMIC, OPERATOR, PRODUCERS, STATIC, Script, Step
@@ -107,10 +108,7 @@ class Player:
         self._contents = Contents(place, self._names)
         self.lines: list[str] = []
         self._step = 0
-        self._leader: str | None = None
-        """Client or instance id of the group's leader."""
-        self._next_leader: str | None = None
-        """From the newest JoinGroup response."""
+        self._leadership = Leadership()
         self._view = View("", ())
 
     async def play(self) -> list[str]:
@@ -122,7 +120,7 @@ class Player:
             for number, step in enumerate(self._script.steps):
                 before = len(self.lines)
                 await self._take(step)
-                if self._is_leader_open():
+                if self._leadership.is_open(self._view.prefixes):
                     if any(left.verb == "restart" for left in self._script.steps[number + 1 :]):
                         await self._restart()  # the others wait for it
                     self.lines[before:] = [f"{self._step}: {step}", "    any member may lead now: the script ends"]
@@ -261,7 +259,8 @@ class Player:
                 who.generation, who.protocol_name = message.generation_id, message.protocol_name
                 who.protocol_type = waiting.sent.message.protocol_type  # type: ignore[attr-defined]
                 who.listed = tuple(sorted((m.member_id for m in message.members), key=self._names.member))
-                self._next_leader = _prefix(self._names.member(message.leader))
+                members = [_prefix(self._names.member(member)) for member in who.listed]
+                self._leadership.on_join_response(_prefix(self._names.member(message.leader)), members)
         elif waiting.verb == "init" and not message.error_code:
             who.producer_id, who.epoch, who.sequences = message.producer_id, message.producer_epoch, {}
         elif waiting.verb == "produce" and not message.responses[0].partition_responses[0].error_code:
@@ -298,29 +297,13 @@ class Player:
             await asyncio.sleep(_PAUSE_S)
 
     async def _look(self) -> None:
-        """Describe the group, and find out whether its next leader is any of several members."""
+        """Describe the group: its state and its members."""
         sent = self._requests.build(self._actors[OPERATOR], "describe", {"v": 5})
         address = self._ground.leader(TopicPartition(OFFSETS_TOPIC, self._place.slot))
         found = (await (await self._send_to("reader", address, sent))).groups[0]
         ids = sorted(self._names.member(member.member_id) for member in found.members)
         self._view = View(f"{found.group_state} {' '.join(ids)}".strip(), tuple(map(_prefix, ids)))
         self.lines.append(f"    = {self._view.text}")
-
-    def _is_leader_open(self) -> bool:
-        """Whether the leader is gone and more than one member may follow: Kafka asks a hash table."""
-        members = self._view.prefixes
-        chosen, self._next_leader = self._next_leader, None
-        if self._leader is None:
-            self._leader = chosen
-        elif self._leader not in members:
-            if len(members) > 1:
-                return True
-            self._leader = members[0] if members else None
-        elif chosen is not None and chosen != self._leader:  # it is static, and did not join in time
-            if len(members) > 2:
-                return True
-            self._leader = chosen
-        return False
 
     async def _finish(self) -> None:
         """End with what the coordinators tell about the script."""

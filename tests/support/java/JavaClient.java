@@ -5,11 +5,14 @@
  *     JavaClient member-cooperative BOOTSTRAP GROUP TOPIC       the same with CooperativeStickyAssignor
  *     JavaClient produce BOOTSTRAP TOPIC FIRST COUNT            an idempotent producer of numbered records
  *     JavaClient seek BOOTSTRAP TOPIC                           reads partition 0 from several positions
+ *     JavaClient relay BOOTSTRAP TOPIC BACKOFF_MS               produces each line of its input, and reads it back
  *     JavaClient copy BOOTSTRAP GROUP SOURCE TARGET ID          copies each record exactly once, until it is killed
  *
  * It uses only what the clients 3.9 and 4 both have.
  */
 
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.HashMap;
@@ -47,6 +50,7 @@ public class JavaClient {
             case "produce" -> produce(arguments[1], arguments[2], Integer.parseInt(arguments[3]),
                 Integer.parseInt(arguments[4]));
             case "seek" -> seek(arguments[1], arguments[2]);
+            case "relay" -> relay(arguments[1], arguments[2], arguments[3]);
             case "copy" -> copy(arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
@@ -171,6 +175,26 @@ public class JavaClient {
             for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
                 sayRecord(event, record.partition(), record.offset(), record.value());
                 return;
+            }
+        }
+    }
+
+    /* Its producer waits BACKOFF_MS before it retries, unless a response names the new leader. */
+    private static void relay(String bootstrap, String topic, String backoffMs) throws Exception {
+        Properties producing = producerConfig(bootstrap);
+        producing.put("retry.backoff.ms", backoffMs);
+        producing.put("retry.backoff.max.ms", backoffMs);
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (
+            KafkaProducer<String, String> producer = new KafkaProducer<>(producing);
+            KafkaConsumer<String, String> consumer = new KafkaConsumer<>(consumerConfig(bootstrap, null));
+            BufferedReader lines = new BufferedReader(new InputStreamReader(System.in))
+        ) {
+            consumer.assign(List.of(partition));
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                long offset = producer.send(new ProducerRecord<>(topic, 0, null, line)).get().offset();
+                sayRecord("produced", 0, offset, line);
+                sayNext("read", consumer);
             }
         }
     }
