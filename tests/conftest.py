@@ -1,15 +1,19 @@
 """Real servers as fixtures. Each test that asks for one gets its own, in its own directory and on its own port."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from tests.support import zookeeper as zk
+from xdist.scheduler import LoadFileScheduling
 
 from klamm.embedded.zookeeper import ZooKeeperServer
 
+gc.set_threshold(50_000, 20, 100)  # the default of 700 new objects costs a twelfth of the processor time of tests
 settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("prove", settings.get_profile("klamm"), max_examples=2_000)
 settings.load_profile("klamm")  # no test depends on the speed of a machine
@@ -25,14 +29,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--brokers", choices=("klamm", "apache"), default="klamm", help="whose brokers clients talk to")
     parser.addoption("--sequences", type=int, default=100, help="sequences for the model ZooKeeper and a real one")
     parser.addoption("--damage-cases", type=int, default=300, help="damaged files in log directories, by number")
-    parser.addoption("--all-regressions", action="store_true", help="seeds of regressions that have a script, too")
+    parser.addoption("--all-regressions", action="store_true", help="more seeds of regressions and scripts")
     parser.addoption("--connector-cases", action="store_true", help="200 reads beside Spark's own connector")
     parser.addoption("--all-generated-scripts", action="store_true", help="every script generated for the controller")
     parser.addoption("--client-rounds", type=int, default=1, help="how often clients and brokers are killed")
     parser.addoption("--journals", type=int, default=3, help="simulated clusters whose journals become tables")
     parser.addoption("--planted-damage", type=int, default=60, help="flips, cuts and gaps in replicas, by number")
+    parser.addoption("--every-crash", action="store_true", help="a crash at each file operation of a log compaction")
     parser.addoption("--stored-logs", type=int, default=30, help="generated logs to read from files and by Fetch")
+    parser.addoption(
+        "--compacted-logs", type=int, default=25, help="drawn logs to compact beside Apache Kafka's cleaner"
+    )
     parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")
+
+
+ONE_SPARK_SESSION = {
+    f"tests/clients/test_{name}.py": "Spark and brokers"
+    for name in ("pipelines", "spark_log_dirs", "spark_sink", "spark_sink_commit", "spark_source", "spark_stream")
+} | {
+    f"tests/contracts/insight/test_{name}.py": "Spark and journals"
+    for name in ("plan_history", "simulated_clusters", "store", "tables")
+}
+"""Test files that one worker runs, so that they start a JVM once."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files with Spark first: one worker runs many of them, and would be busy after all others."""
+    items.sort(key=lambda item: item.nodeid.partition("::")[0] not in ONE_SPARK_SESSION)
+
+
+@pytest.hookimpl(optionalhook=True)  # mutants run without pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each test file goes to one worker of pytest-xdist; files that share a Spark session go to the same one."""
+    scheduler = LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+    scheduler._split_scope = lambda nodeid: ONE_SPARK_SESSION.get(file_of(nodeid), file_of(nodeid))
+    return scheduler
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +78,11 @@ def log_configuration() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def record_count(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--records"))
+
+
+@pytest.fixture(scope="session")
+def compacted_logs(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--compacted-logs"))
 
 
 @pytest.fixture(scope="session")

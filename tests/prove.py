@@ -4,30 +4,30 @@
 status is 1 if one fails.
 """
 
-import argparse
-import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+
+from tests.support.steps import Step, exit_with, run_chosen
 
 DIRECTORY = Path(".prove")
-POLL_S = 0.5
-PROGRESS_S = 60
-
-
-class Step(NamedTuple):
-    name: str
-    command: tuple[str, ...]
-    shows: str
 
 
 def make(target: str, *variables: str) -> tuple[str, ...]:
     return ("make", "--no-print-directory", target, *variables)
 
 
-PROPERTIES = (sys.executable, "-m", "pytest", "tests/unit", "--hypothesis-profile", "prove", "--timeout", "100000")
+PROPERTIES = (
+    sys.executable,
+    "-m",
+    "pytest",
+    "tests/unit",
+    "--hypothesis-profile",
+    "prove",
+    "--every-crash",
+    "--timeout",
+    "100000",
+)
 DAMAGE = (
     sys.executable, "-m", "pytest", "tests/unit/log/test_damaged_files.py", "--damage-cases", "10000",
     "--timeout", "100000",
@@ -40,15 +40,22 @@ CLIENTS = tuple(
         "kcat",
         "transactional_copies",
         "produce_consume",
+        "rolling_replacement",
         "spark_kills",
+        "spark_package",
         "pipelines",
+        "pipeline_secrets",
+        "declarative_pipelines",
         "streams",
         "connect",
     )
 )
 CLIENT_ROUNDS = (sys.executable, "-m", "pytest", *CLIENTS, "--client-rounds", "12", "--timeout", "100000")
 TOOLS = (sys.executable, "-m", "pytest", "tests/clients/test_client_tools.py", "--brokers", "apache")
-REGRESSIONS = (sys.executable, "-m", "pytest", "tests/simulation/test_schedules.py", "--all-regressions")
+REGRESSIONS = (
+    sys.executable, "-m", "pytest", "tests/simulation/test_schedules.py",
+    "tests/simulation/test_cluster_tier_mutants.py", "--all-regressions",
+)  # fmt: skip
 CONNECTOR = (sys.executable, "-m", "pytest", "tests/contracts/spark", "--connector-cases")
 JOURNALS = (sys.executable, "-m", "pytest", "tests/contracts/insight", "--journals", "1000", "--timeout", "100000")
 SCRIPTS = (sys.executable, "-m", "pytest", "tests/differential/test_judge.py", "--all-generated-scripts")
@@ -84,6 +91,7 @@ STEPS = (
     Step(
         "judge-batches", make("judge-batches"), "produced batches get Apache Kafka's answers, and are stored as there"
     ),
+    Step("judge-compaction", make("judge-compaction"), "1,000 drawn logs are compacted as by Apache Kafka's cleaner"),
     Step(
         "generated-scripts",
         SCRIPTS,
@@ -102,9 +110,9 @@ STEPS = (
         "transactions and groups lose, double and tear nothing while nodes and clients fail",
     ),
     Step(
-        "coordinator-faults-mixed",
-        (sys.executable, "-m", "tests.campaign.coordinators", "--rounds", "5", "--mixed"),
-        "the same while klamm and Apache Kafka hand the coordinators to each other",
+        "mixed-replicas",
+        make("mixed-replicas"),
+        "the same while klamm and Apache Kafka replicate to each other; their replicas are equal",
     ),
     Step("spark-connector", CONNECTOR, "klamm reads what Spark's own connector reads, in 200 cases"),
     Step("spark-kills", make("spark-kills"), "a Spark query killed twenty times has each record once"),
@@ -115,57 +123,12 @@ STEPS = (
     Step("replica-damage", make("replica-damage"), "1,000 flips, cuts and gaps in replicas are found at their offsets"),
     Step("spark-log-dirs", make("spark-log-dirs"), "1,000 generated logs have the same rows in files and by Fetch"),
     Step("mixed-cluster", make("mixed-cluster"), "klamm and Apache Kafka share a cluster"),
+    Step(
+        "rolling-replacement",
+        make("rolling-replacement"),
+        "klamm replaces Apache Kafka's brokers on their log directories and is replaced by them; nothing is lost",
+    ),
 )
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=[s.name for s in STEPS], help="run only these")
-    options = parser.parse_args(arguments)
-    steps = [s for s in STEPS if not options.only or s.name in options.only]
-    DIRECTORY.mkdir(exist_ok=True)
-    results = [(step, *run(step, f"[{n:>2}/{len(steps)}]")) for n, step in enumerate(steps, start=1)]
-    print("\nstep                  duration  result")
-    for step, status, seconds in results:
-        print(f"{step.name:<20} {in_minutes(seconds):>9}  {outcome(step, status)}")
-    return int(any(status for _, status, _ in results))
-
-
-def run(step: Step, counter: str) -> tuple[int, float]:
-    """Returns the exit status and the duration in seconds."""
-    print(f"{counter} {step.name}: {step.shows}", flush=True)
-    path, begin = log_path(step), time.monotonic()
-    next_report = begin + PROGRESS_S
-    with path.open("w") as log, subprocess.Popen(step.command, stdout=log, stderr=subprocess.STDOUT) as process:
-        while process.poll() is None:
-            time.sleep(POLL_S)
-            if time.monotonic() >= next_report:
-                next_report += PROGRESS_S
-                print(f"        {in_minutes(time.monotonic() - begin):>9}  {last_line(path)}", flush=True)
-        seconds = time.monotonic() - begin
-        print(f"        {in_minutes(seconds):>9}  {outcome(step, process.returncode)}", flush=True)
-        return process.returncode, seconds
-
-
-def log_path(step: Step) -> Path:
-    return DIRECTORY / f"{step.name}.log"
-
-
-def last_line(path: Path) -> str:
-    lines = path.read_text(errors="replace").splitlines()
-    return lines[-1][:90] if lines else ""
-
-
-def in_minutes(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02} min"
-
-
-def outcome(step: Step, status: int) -> str:
-    return "passed" if status == 0 else f"FAILED (status {status}), see {log_path(step)}"
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    exit_with(partial(run_chosen, __doc__, STEPS, DIRECTORY))

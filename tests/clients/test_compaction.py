@@ -1,11 +1,11 @@
 """Compacted topics on real nodes: a reader from the beginning ends with the last value of each key."""
 
 import itertools
-from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.support.cluster import Cluster
+from tests.support.stored_batches import cleaned_up_to
 
 KEYS = 50
 ROUNDS = 40
@@ -26,13 +26,6 @@ def set_backoff(cluster: Cluster, backoff_ms: int | None) -> None:
         admin = cluster.admin()  # it must outlive the answer
         for future in admin.incremental_alter_configs([resource]).values():
             future.result()
-
-
-def cleaned_up_to(directory: str, topic: str) -> int:
-    """What the node's cleaner checkpoint says of partition 0; -1 before the first cleaning."""
-    checkpoint = Path(directory) / "cleaner-offset-checkpoint"
-    lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
-    return next((int(offset) for name, _, offset in map(str.split, lines[2:]) if name == topic), -1)
 
 
 def read_all(cluster: Cluster, topic: str, end: int) -> list[tuple[int, bytes, bytes | None]]:

@@ -1,4 +1,4 @@
-"""One of a node's log directories fails: others lead what lay there, and with the disk mended the node has it again."""
+"""A log directory of a node fails: other nodes lead its partitions; after a repair the node has its replicas again."""
 
 import contextlib
 import json

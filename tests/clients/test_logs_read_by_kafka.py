@@ -5,9 +5,9 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.support import apache_kafka
+from tests.support import apache_kafka, dump_log
 from tests.support.clean_shutdown import clean_shutdown_epochs
-from tests.support.kafka_tools import kafka_tools
+from tests.support.managed_logs import crash, get_or_create
 
 from klamm.config.topic_config import TopicConfig
 from klamm.embedded.nodes import make_nodes
@@ -80,22 +80,11 @@ def opened(directory: Path, overrides: dict[str, str]) -> Log:
     return Log.open(real_world(), str(directory / "orders-0"), ORDERS, config)
 
 
-_COMPACTED = re.compile(
-    r"^(Non-consecutive offsets in .*|  \d+ is followed by \d+"
-    r"|Found timestamp mismatch in .*\n  Index timestamp: \d+, log timestamp: -1)\n",
-    re.MULTILINE,
-)
-"""Offsets that are gone, and batches without records that keep their timestamp; Apache Kafka leaves both, too."""
-
-
 def dump(*files: Path, flags: tuple[str, ...] = (), is_compacted: bool = False) -> str:
     """What the tool prints; a complaint fails the test, but for what compaction leaves."""
-    done = kafka_tools().run_class("kafka.tools.DumpLogSegments", *flags, "--files", ",".join(map(str, files)))
-    complaints = done.errors
-    assert not done.status, complaints
-    complaints = _COMPACTED.sub("", complaints) if is_compacted else complaints
-    assert not complaints.strip(), complaints
-    return done.output
+    text, complaints = dump_log.dump(files, *flags, is_compacted=is_compacted)
+    assert not complaints, complaints
+    return text
 
 
 def files(log: Log, suffix: str) -> list[Path]:
@@ -189,7 +178,7 @@ async def compact(logs: LogManager) -> int:
 async def test_kafkas_dump_log_segments_reads_a_log_compacted_by_klamm(tmp_path: Path) -> None:
     logs = LogManager(real_world(), [str(tmp_path)], 1, "cluster")
     await logs.load()
-    log = logs.get_or_create(ORDERS, TopicConfig.parse({"segment.bytes": "6000"}), None, is_new=True)
+    log = get_or_create(logs, ORDERS, TopicConfig.parse({"segment.bytes": "6000"}), None, is_new=True)
     end = fill(log)
     log.update_config(TopicConfig.parse(COMPACTED))
     log.update_high_watermark(end)
@@ -237,7 +226,7 @@ async def test_apache_kafka_reads_klamms_log_directory_and_klamm_reads_it_afterw
     await ours.load()
     assert None not in clean_shutdown_epochs(ours)
     config = TopicConfig.parse({"segment.bytes": "6000"})
-    log = ours.get_or_create(ORDERS, config, UUID(int=77), is_new=True)
+    log = get_or_create(ours, ORDERS, config, UUID(int=77), is_new=True)
     end = fill(log)
     log.update_high_watermark(end)
     if is_compacted:
@@ -249,7 +238,7 @@ async def test_apache_kafka_reads_klamms_log_directory_and_klamm_reads_it_afterw
     if is_clean:
         await ours.close()
     else:
-        await ours.abandon()
+        await crash(ours)
 
     node.start()
     apache_kafka.wait_until_started(node)

@@ -75,7 +75,7 @@ def test_kafkas_tool_aborts_an_open_transaction_in_a_log_that_apache_kafka_wrote
         (node,) = cluster.nodes
         apache_kafka.wait_until_started(node)
         node.stop()
-        node._command = klamm_node
+        node.command = klamm_node
         node.start()
         node.wait_until_listening()
         cluster.wait_until_in_sync(TOPIC, 1, 1)

@@ -9,6 +9,9 @@ from typing import Any
 from uuid import uuid4
 
 import fastavro
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
@@ -17,8 +20,10 @@ from tests.support.cluster import Cluster
 from tests.support.pipeline_kills import committed_records, dead_letters
 from tests.support.schema_registry import schema_registry
 
+from klamm.model.errors import UsageError
 from klamm.pipeline.check import check_rows, check_topics, source_rows
 from klamm.pipeline.errors import PipelineFailed
+from klamm.pipeline.export import MANIFEST, Manifest, export_pipeline
 from klamm.pipeline.position import positions, read_checkpoint
 from klamm.pipeline.replay import delete_replayed
 from klamm.pipeline.run import PipelineRun
@@ -263,6 +268,35 @@ def test_a_pipeline_reads_avro_of_a_registry_and_its_secret_is_in_no_plan_error_
         *(p.read_bytes() for p in files),
     ]
     assert not [text for text in texts if b"canary" in text]
+
+
+def test_an_export_has_every_record_of_the_topics_decoded_in_files_whose_manifest_names_their_offsets(
+    spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec], tmp_path: Path
+) -> None:
+    spec = make(**{f"topics: {topic}": f"topics: {topic}\n  options: {{minPartitions: 3, maxOffsetsPerTrigger: 2}}"})
+    produce(cluster, topic, [value(0), b"broken", value(2), b'{"id": 3}', value(4), value(5)])
+    directory = tmp_path / "export"
+
+    manifest = export_pipeline(spark, spec, DISK, str(directory))
+
+    tables = {file.name: pq.read_table(directory / file.name) for file in manifest.files}
+    assert sorted(path.name for path in directory.iterdir()) == sorted([*tables, MANIFEST])
+    assert len(tables) >= 3
+    for file in manifest.files:
+        places = Counter((r.topic, r.partition, n) for r in file.ranges for n in range(r.start, r.end))
+        columns = (tables[file.name][name].to_pylist() for name in ("topic", "partition", "offset"))
+        assert Counter(zip(*columns, strict=True)) == places
+        assert (file.rows, file.bytes) == (places.total(), (directory / file.name).stat().st_size)
+    rows = sorted(pa.concat_tables(tables.values()).to_pylist(), key=lambda r: r["key"])
+    assert [(r["partition"], r["offset"]) for r in rows] == [(n % 2, n // 2) for n in range(6)]
+    assert [(r["value"] or {}).get("id") for r in rows] == [0, None, 2, 3, 4, 5]
+    assert [r["rawValue"] for r in rows] == [None, b"broken", None, None, None, None]
+    assert [r["decodeError"] is None for r in rows] == [True, False, True, True, True, True]
+    assert [r["headers"] for r in rows] == [[{"key": "h", "value": b"1"}]] * 6
+    stored = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
+    assert (stored, stored.rows) == (manifest, 6)
+    with pytest.raises(UsageError, match=r"--to .*export: it exists, and is not an empty directory"):
+        export_pipeline(spark, spec, DISK, str(directory))
 
 
 def test_without_a_dead_letter_topic_a_pipeline_fails_and_names_the_record(

@@ -83,8 +83,13 @@ def generated(cluster: Cluster, request: pytest.FixtureRequest) -> list[TopicPar
         for _ in range(rng.randint(3, 15)):
             writers.write(of_topic, rng)
         partitions += of_topic
-    cluster.wait_until("high watermarks are checkpointed", lambda: stored_ends(cluster) == broker_ends(cluster))
+    wait_for_checkpoints(cluster)
     return partitions
+
+
+def wait_for_checkpoints(cluster: Cluster) -> None:
+    """Nodes checkpoint high watermarks every five seconds; until then files end before the newest records."""
+    cluster.wait_until("high watermarks are checkpointed", lambda: stored_ends(cluster) == broker_ends(cluster))
 
 
 def config_of(topic: str) -> dict[str, str]:
@@ -184,6 +189,7 @@ def test_spark_reads_log_directories_with_the_schema_of_a_read_by_brokers(
     cluster: Cluster, generated: list[TopicPartition], spark: SparkSession
 ) -> None:
     topic = generated[0].topic
+    wait_for_checkpoints(cluster)
     stored = spark.read.format("klamm").option("logDirs", log_dirs(cluster)).option("subscribe", topic).load()
     fetched = (
         spark.read.format("klamm")

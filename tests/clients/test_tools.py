@@ -143,7 +143,7 @@ def test_kafkas_tool_executes_klamms_reassignment_plan_and_klamm_executes_the_ro
 ) -> None:
     klamm("topics", "create", "--topic", "moved", "--replica-assignment", "1:2,2:1,1:2,2:3", "--wait")
     before = replicas(cluster, "moved")
-    plan = klamm("reassign", "plan", "--topic", "moved", "--remove-broker", "1", "--json")
+    plan = klamm("reassign", "plan", "--topic", "moved", "--remove-broker", "1", "--measure", "0", "--json")
     path = tmp_path / "plan.json"
     path.write_text(plan.out)
     wanted = {p["partition"]: p["replicas"] for p in plan.json["partitions"]}
@@ -161,10 +161,48 @@ def test_kafkas_tool_executes_klamms_reassignment_plan_and_klamm_executes_the_ro
     rollback = tmp_path / "rollback.json"
     rollback.write_text(next(line for line in executed.splitlines() if line.startswith("{")))
     applied = klamm("reassign", "apply", FILE, str(rollback), "--throttle", "50000000", "--wait", "--json").json
-    assert applied["current"]["partitions"] == plan.json["partitions"]
+    assert {p["partition"]: p["replicas"] for p in applied["current"]["partitions"]} == wanted
     assert replicas(cluster, "moved") == before
     assert no_throttle(cluster, "moved")
     assert kafka(cluster, REASSIGN, "--verify", FILE, str(rollback)).count("is completed") == 3
+
+
+def test_kafkas_tool_executes_the_waves_that_drain_a_broker_and_their_rollbacks(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    klamm("topics", "create", "--topic", "drained", "--replica-assignment", "1:2,2:1,1:3,2:3", "--wait")
+    before = replicas(cluster, "drained")
+    out = tmp_path / "plan"
+    words = ("--topic", "drained", "--remove-broker", "1", "--measure", "0.1", "--wave-moves", "1")
+    klamm("reassign", "plan", *words, "--out", str(out))
+    waves = sorted(out.glob("wave-*.json"))
+    assert len(waves) > 1
+
+    def execute(path: Path) -> dict[int, list[int]]:
+        """What the file names, once Kafka's tool has executed it."""
+        kafka(cluster, REASSIGN, "--execute", FILE, str(path), "--throttle", "50000000")
+        klamm("reassign", "status", FILE, str(path), "--wait")
+        assert "is still in progress" not in kafka(cluster, REASSIGN, "--verify", FILE, str(path))
+        return {p["partition"]: p["replicas"] for p in json.loads(path.read_text())["partitions"]}
+
+    wanted = {number: of for path in waves for number, of in execute(path).items()}
+    after = replicas(cluster, "drained")
+    assert after == {**before, **wanted}
+    assert all(set(of) == {2, 3} for of in after.values())
+    for path in sorted(out.glob("rollback-*.json"), reverse=True):
+        execute(path)
+    assert replicas(cluster, "drained") == before
+    assert no_throttle(cluster, "drained")
+
+
+def test_klamm_reassign_plan_gives_a_broker_without_replicas_its_share(cluster: Cluster, tmp_path: Path) -> None:
+    klamm("topics", "create", "--topic", "skewed", "--replica-assignment", ",".join(["1:2"] * 9), "--wait")
+    out = tmp_path / "plan"
+    klamm("reassign", "plan", "--topic", "skewed", "--measure", "0", "--out", str(out))
+    klamm("reassign", "apply", FILE, str(out / "wave-001.json"), "--wait")
+    held = [b for of in replicas(cluster, "skewed").values() for b in of]
+    assert held.count(3) > 0
+    assert len(held) == 18
 
 
 def no_throttle(cluster: Cluster, topic: str) -> bool:
@@ -308,7 +346,7 @@ def test_klamm_commands_in_a_pipe_print_only_results_and_set_the_exit_status(clu
     assert (nobody.returncode, nobody.stdout) == (1, "")
     assert nobody.stderr.startswith("klamm: no broker answers at 127.0.0.1:1")
     assert nobody.stderr.count("\n") == 1
-    assert run("reassign", "plan").returncode == 2
+    assert run("reassign", "apply").returncode == 2
 
 
 def test_klamm_commands_report_a_dead_broker_and_its_under_replicated_partitions(cluster: Cluster) -> None:

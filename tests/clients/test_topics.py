@@ -158,7 +158,7 @@ def test_a_topic_deletion_completes_without_a_dead_broker_that_deletes_its_repli
     producer.produce("again", b"kept", partition=0)
     assert producer.flush(30) == 0
 
-    node._command = returning
+    node.command = returning
     node.start()
     try:
         cluster.wait_until_in_sync("again", 1, 3)
@@ -171,7 +171,7 @@ def test_a_topic_deletion_completes_without_a_dead_broker_that_deletes_its_repli
     finally:
         if returning is not klamm_node:
             node.stop()
-            node._command = klamm_node
+            node.command = klamm_node
             node.start()
     cluster.wait_until_in_sync("again", 1, 3)
     delete(cluster, "again")

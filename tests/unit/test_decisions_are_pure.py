@@ -15,6 +15,7 @@ ALLOWED_MODULES = {"collections", "collections.abc", "dataclasses", "enum", "fun
 ALLOWED_ROOMS = (
     "klamm.model.",
     "klamm.controller.context",
+    "klamm.controller.topic",
     "klamm.controller.decisions.",
     "klamm.controller.states",
     "klamm.coordinator.committed_offsets",

@@ -41,3 +41,9 @@ def test_every_make_target_named_in_a_documentation_page_exists(page: Path) -> N
     assert [
         t for t in named if t not in targets and not (ROOT / f"benchmarks/{t.removeprefix('bench-')}.py").exists()
     ] == []
+
+
+def test_each_decision_has_a_number_of_its_own() -> None:
+    numbers = [path.name[:4] for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
+
+    assert numbers == [f"{n:04}" for n in range(1, len(numbers) + 1)]
