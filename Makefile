@@ -5,8 +5,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
 READY := $(VENV)/ready
 ANALYSIS = $(PY) -m mypy && $(VENV)/bin/lint-imports && $(PY) -m tests.generated_pages --check
 DEMO_READY := $(VENV)/demo-ready
-BENCHES := $(filter-out __init__ load side_by_side controller,$(basename $(notdir $(wildcard benchmarks/*.py))))
-WORKERS ?= 4
+WORKERS ?= 5
 SECONDS ?= 60
 FIRST ?= 1
 VIOLATIONS ?= 1
@@ -26,6 +25,7 @@ ROUNDS ?= 30
 KILLS ?= 20
 STORED_LOGS ?= 1000
 PLANTED ?= 1000
+COMPACTED_LOGS ?= 1000
 
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # without cached bytecode, each node of a test compiles all of klamm: half of its start
@@ -47,13 +47,15 @@ $(DEMO_READY): $(READY) requirements-demo.lock
 
 # ---- daily: `make` lists these
 
-demo: $(DEMO_READY)  ## run three nodes, load 336,776 flights, interrupt two nodes, count with Spark; data in demo-data
+demo: $(DEMO_READY)  ## load 336,776 flights into three nodes, interrupt two, while a pipeline writes them to a table; data in demo-data
 	@$(PY) -m klamm.cli.demo.run demo-data
 
+# The first pytest only collects: it compiles all tests once, where otherwise each worker would do so.
 test: lint  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
 	@$(PY) -m compileall -q -j 0 src tests/support
 	@($(ANALYSIS)) > .analysis.log 2>&1 & analysis=$$!; \
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	$(PY) -m pytest -q --collect-only > /dev/null; \
+	$(PY) -m pytest -n $(WORKERS) --no-loadscope-reorder; tests=$$?; \
 	wait $$analysis; analysed=$$?; cat .analysis.log; rm .analysis.log; exit $$((tests || analysed))
 
 check: lint analysis  ## run the linters: ruff, mypy strict, import-linter, and compare generated pages
@@ -70,9 +72,8 @@ seed: $(READY)  ## run seed N=... of the simulation again and print its history
 cluster: $(READY)  ## run ZooKeeper and three nodes until Ctrl-C; data in klamm-data
 	@$(PY) -m klamm up --nodes 3
 
-bench: $(READY)  ## run the benchmarks, some of them beside Apache Kafka
-	$(PY) -m benchmarks.side_by_side
-	@for bench in $(BENCHES); do echo "--- $$bench"; $(PY) -m benchmarks.$$bench; done
+bench: $(READY)  ## run the benchmarks, some of them beside Apache Kafka. ONLY="name ..." for some
+	@$(PY) -m benchmarks.all $(if $(ONLY),--only $(ONLY))
 
 prove: $(READY)  ## run every generated test in full, with progress; hours. ONLY="name ..." for some
 	@$(PY) -m tests.prove $(if $(ONLY),--only $(ONLY))
@@ -82,7 +83,7 @@ docs: $(READY)  ## generate the pages in docs/ that come from tables
 	@git --no-pager diff --stat docs
 
 clean:  ## remove the data of demo and cluster, and caches; keeps .venv
-	rm -rf demo-data klamm-data spark-warehouse .prove .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf demo-data klamm-data spark-warehouse .prove .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 help-all:  ## list all commands
 	@grep -hE '^[a-z][a-z-]*:.*##? ' $(MAKEFILE_LIST) | grep -v '^help:' | sed -E 's/:.*##? /\t/' | awk -F '\t' '{printf "  make %-24s %s\n", $$1, $$2}'
@@ -109,6 +110,9 @@ client-codecs-on-kafka: $(READY)  # the same against Apache Kafka's brokers: che
 
 judge-batches: $(READY)  # send BATCHES=50000 valid, lying and damaged batches to Apache Kafka and to klamm, and compare
 	$(PY) -m tests.differential.batch_judge --batches $(BATCHES) --seed $(FIRST)
+
+judge-compaction: $(READY)  # compact COMPACTED_LOGS=1000 drawn logs with Apache Kafka's log cleaner and klamm's, and compare
+	$(PY) -m pytest tests/differential/test_compaction_judge.py --compacted-logs $(COMPACTED_LOGS) --timeout 100000
 
 judge-groups: $(READY)  # play SCRIPTS=500 scripts of groups and transactions with Apache Kafka, with klamm and with both, and compare
 	$(PY) -m tests.differential.coordinators.judge --scripts $(SCRIPTS) --seed $(FIRST)
@@ -173,12 +177,19 @@ pipeline-kills: $(DEMO_READY)  # kill a pipeline of flights, 1 % of them broken,
 mixed-cluster: $(READY)  # hand the controller over between klamm and Apache Kafka in one cluster, three times each way
 	$(PY) -m tests.campaign.mixed
 
+rolling-replacement: $(READY)  # replace Apache Kafka's brokers by klamm's nodes on the same directories, and back: stopped, then killed
+	$(PY) -m tests.campaign.rolling_replacement
+
+mixed-replicas: SECONDS = 1800
+mixed-replicas: $(READY)  # replicas of the same partitions on klamm and on Apache Kafka, SECONDS=1800 of faults at each protocol version
+	$(PY) -m tests.campaign.coordinators --mixed --rounds 2 --protocols 2.8 3.9 --rate 60 --seconds $(SECONDS)
+
 bench-controller: $(READY)  # benchmark the controller beside Apache Kafka's, up to 200,000 partitions; about 25 minutes
 	$(PY) -m benchmarks.controller
 
 bench-%: $(READY)
 	$(PY) -m benchmarks.$*
 
-.PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches judge-groups \
+.PHONY: help help-all setup demo test check lint analysis unit sim seed cluster bench prove docs clean coverage client-codecs judge-batches judge-compaction judge-groups \
   client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
-  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills pipeline-kills spark-log-dirs replica-damage mixed-cluster bench-controller
+  injected-bugs mutants mutation-score determinism real-faults coordinator-faults spark-kills spark-sink-kills pipeline-kills spark-log-dirs replica-damage mixed-cluster mixed-replicas rolling-replacement bench-controller
