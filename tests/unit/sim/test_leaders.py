@@ -14,9 +14,10 @@ from klamm.sim.history.trace import (
     RegistrationChanged,
     StateWritten,
     Term,
+    TopicZnode,
     UncleanDefaultChanged,
 )
-from klamm.sim.invariants.leaders import elections_are_clean, is_first, is_kept
+from klamm.sim.invariants.leaders import elections_are_clean, is_first, is_kept, one_leader_per_epoch
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 TERM = Term(ONE, 1, 1, ControllerSettings(ONE))
@@ -54,6 +55,21 @@ def test_an_unclean_election_is_no_violation_if_a_lagging_server_returned_the_ol
     history.topics.unclean_before["a"] = [(5, True), (7, False)]
 
     assert is_unclean(history) is is_found
+
+
+@pytest.mark.parametrize(("is_recreated", "is_found"), [(True, False), (False, True)])
+def test_a_recreated_topic_without_an_id_may_have_another_leader_in_an_epoch_of_the_earlier_topic(
+    is_recreated: bool, is_found: bool
+) -> None:
+    p, state = TopicPartition("a", 0), LeaderAndIsr(ONE, 0, (ONE,), 1, 0)
+    history = history_of(topics={"znodes": {"a": TopicZnode(None, {}, 5)}})
+    history.absorb(StateWritten(p, None, state, (), 0))
+
+    if is_recreated:
+        history.topics.znodes["a"] = TopicZnode(None, {}, 9)
+
+    written = StateWritten(p, None, state._replace(leader=TWO, isr=(TWO,)), (), 0)
+    assert (one_leader_per_epoch(history, written) is not None) is is_found
 
 
 def begun(is_allowed: bool, seen_zxid: int = 0) -> History:

@@ -24,14 +24,14 @@ class ReplicaHistory:
     """(partition, broker) -> (incarnation, what its replica takes itself for), of topics that are there."""
     followed: set[tuple[TopicPartition, BrokerId, BrokerId, int]] = field(default_factory=set)
     """(partition, broker, leader, leader epoch): whom replicas have followed when, of topics that are there."""
-    leaders: dict[tuple[TopicPartition, UUID | None, int], BrokerId] = field(default_factory=dict)
-    """(partition, topic id, leader epoch) -> the leader of that epoch."""
+    leaders: dict[tuple[TopicPartition, UUID | int | None, int], BrokerId] = field(default_factory=dict)
+    """(partition, incarnation of the topic, leader epoch) -> the leader of that epoch."""
 
     def on_state_written(self, event: StateWritten) -> None:
         """Record the leader of this leader epoch."""
         if event.after.has_leader:
             p = event.partition
-            self.leaders[p, self.topics.id_of(p.topic), event.after.leader_epoch] = event.after.leader
+            self.leaders[p, self.topics.incarnation_of(p.topic), event.after.leader_epoch] = event.after.leader
 
     def on_topic_written(self, event: TopicWritten) -> None:
         """Forget the replicas' roles in a topic that was deleted."""

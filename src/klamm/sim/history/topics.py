@@ -50,6 +50,14 @@ class TopicHistory:
         znode = self.znodes.get(topic)
         return znode.id if znode else None
 
+    def incarnation_of(self, topic: str) -> UUID | int | None:
+        """What tells the topic from earlier ones of its name: its id, or the zxid of its creation where it has none.
+
+        None where there is no such topic. Below inter-broker protocol 2.8 topics have no ids.
+        """
+        znode = self.znodes.get(topic)
+        return None if znode is None else znode.id or znode.czxid
+
     def unclean_since(self, topic: str, zxid: int) -> list[bool | None]:
         """The topic's config for unclean elections at this zxid and later; None where it was not set."""
         changed = self.unclean_before.get(topic, ())

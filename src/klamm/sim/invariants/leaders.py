@@ -36,8 +36,8 @@ def leader_epoch_rises_by_one(history: History, event: StateWritten) -> str | No
 
 def one_leader_per_epoch(history: History, event: StateWritten | RequestSent) -> str | None:
     """No leader epoch has two leaders, neither in ZooKeeper nor in any control request."""
-    for p, topic_id, leader, epoch in _leaders_named(history, event):
-        known = history.replicas.leaders.get((p, topic_id, epoch), leader)
+    for p, topic, leader, epoch in _leaders_named(history, event):
+        known = history.replicas.leaders.get((p, topic, epoch), leader)
         if leader != known and leader >= 0 and not _is_old_metadata(history, event, p, leader, epoch):
             return f"{p}: leaders {known} and {leader} in leader epoch {epoch}"
     return None
@@ -57,15 +57,15 @@ def _is_old_metadata(
 
 def _leaders_named(
     history: History, event: StateWritten | RequestSent
-) -> Iterable[tuple[TopicPartition, UUID | None, int, int]]:
-    """Yield (partition, topic id, leader, leader epoch) for each state in the event."""
+) -> Iterable[tuple[TopicPartition, UUID | int | None, int, int]]:
+    """Yield (partition, incarnation of the topic, leader, leader epoch) for each state in the event."""
+    incarnation_of = history.topics.incarnation_of
     if isinstance(event, StateWritten):
-        topic = history.topics.znodes.get(event.partition.topic)
-        yield event.partition, topic.id if topic else None, event.after.leader, event.after.leader_epoch
+        p = event.partition
+        yield p, incarnation_of(p.topic), event.after.leader, event.after.leader_epoch
     elif not history.requests.was_compared(event):
         for p, topic_id, state in partition_states(event.message):
-            topic = history.topics.znodes.get(p.topic)
-            yield p, topic_id or (topic.id if topic else None), state.leader, state.leader_epoch
+            yield p, topic_id or incarnation_of(p.topic), state.leader, state.leader_epoch
 
 
 def leader_and_isr_keeps_the_newest_epoch(history: History, event: LeaderAndIsrApplied) -> str | None:
