@@ -78,7 +78,7 @@ class PartitionOwnership(ABC):
 
     @abstractmethod
     async def load(self, number: int, loading: Loading) -> int:
-        """Read the partition and serve its content, unless a later leadership change replaces `loading`.
+        """Read the partition and keep its content, unless `is_wanted` is false for `loading` by then.
 
         Returns how many groups or transactions were loaded.
         """
@@ -159,7 +159,9 @@ class PartitionOwnership(ABC):
             loop = asyncio.get_running_loop()
             began = loop.time()
             count = await self.load(number, loading)
-            if partition.loading is loading:
+            if partition.loading is loading and not self.is_wanted(number, loading):
+                self._end_without_leadership(number, partition)
+            elif partition.loading is loading:
                 duration_ms = (loop.time() - began) * 1000
                 partition.loading, partition.is_owned = None, True
                 self.observe_load(duration_ms)
@@ -173,14 +175,35 @@ class PartitionOwnership(ABC):
                     ms=round(duration_ms),
                 )
 
+    def is_wanted(self, number: int, loading: Loading) -> bool:
+        """Whether what was read of the partition may be served: no later instruction came, and this broker leads it.
+
+        The replica loses its leadership some time before the instruction that says so arrives here, and says nothing
+        where its log directory fails. A part of the partition must not be served then: a group would be without its
+        committed offsets, and a transaction that ended long ago would get its markers again. Apache Kafka serves it.
+        """
+        return self.partition(number).loading is loading and self._log.bounds(number) is not None
+
+    def _end_without_leadership(self, number: int, partition: CoordinatedPartition) -> None:
+        """Drop what was loaded of a partition that this broker does not lead any more."""
+        partition.loading = None
+        self.unload(number)
+        log.info(
+            "groups or transactions of a partition are not served: this broker does not lead it any more",
+            partition=self._name(number),
+            epoch=partition.epoch,
+        )
+
     async def read_all(self, number: int, loading: Loading, add_batch: AddBatch) -> None:
         """Pass each batch of partition `number` of the coordinator's topic to `add_batch`; an error ends the reading.
 
-        What was read until then stays loaded, and the error is logged.
+        What was read until then stays loaded, and the error is logged, if this broker still leads the partition.
         """
         try:
             await self._read_all(number, loading, add_batch)
         except KlammError as error:
+            if not self.is_wanted(number, loading):
+                return
             log.error(
                 "groups or transactions of a partition were loaded only in part: reading the partition failed",
                 partition=self._name(number),

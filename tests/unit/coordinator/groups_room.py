@@ -39,7 +39,10 @@ P1 = TopicPartition("orders", 1)
 
 
 class MemoryOffsetsLog:
-    """The partitions as bytes. `errors` are the next appends' results; `held` keeps appends waiting until released."""
+    """The partitions as bytes. `errors` are the next appends' results; `held` keeps appends waiting until released.
+
+    After `reads_left` reads this broker does not lead them any more.
+    """
 
     def __init__(self) -> None:
         self.partitions: dict[int, bytes] = {}
@@ -48,6 +51,7 @@ class MemoryOffsetsLog:
         self.held: list[asyncio.Future[None]] | None = None
         self.acks: list[int] = []
         self.max_bytes = 1_048_588
+        self.reads_left: int | None = None
 
     async def append(self, partition: int, batch: bytes, acks: int, timeout_ms: int) -> Appended:
         self.acks.append(acks)
@@ -74,9 +78,11 @@ class MemoryOffsetsLog:
         return self.max_bytes
 
     def bounds(self, partition: int) -> LogBounds | None:
-        return LogBounds(0, self.ends.get(partition, 0))
+        return None if self.reads_left == 0 else LogBounds(0, self.ends.get(partition, 0))
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        if self.reads_left is not None:
+            self.reads_left -= 1
         await asyncio.sleep(0)
         content = self.partitions.get(partition, b"")
         found = b""

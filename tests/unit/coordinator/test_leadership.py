@@ -2,8 +2,9 @@
 
 import asyncio
 
+import pytest
 from tests.support.waiting import settle
-from tests.unit.coordinator.groups_room import P0, Room, play
+from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play
 
 from klamm.model.errors import ErrorCode
 
@@ -76,6 +77,29 @@ def test_loading_groups_ends_when_the_broker_loses_leadership_of_the_partition()
         assert len(other.groups._context.groups) == 0
 
     play(body)
+
+
+@pytest.mark.parametrize("reads", [0, 1, 2])
+def test_a_partition_that_was_not_read_to_its_end_as_leader_is_not_served(reads: int) -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        await room.commit({P1: 6})
+        other = room.restart()
+        ownership = other.groups._ownership
+        room.log.reads_left = reads
+
+        ownership.elected(0, 1)
+        await settle()
+
+        error, _ = other.groups.fetch_offsets(GROUP, [P0, P1], require_stable=False)
+        assert error is ErrorCode.NOT_COORDINATOR
+        room.log.reads_left = None
+        ownership.resigned(0, 2)
+        ownership.elected(0, 3)
+        await settle()
+        assert other.fetch() == {P0: 5, P1: 6}
+
+    play(body, offsets_load_buffer_size=1)
 
 
 def test_a_new_leader_epoch_of_the_same_leader_keeps_the_loaded_groups() -> None:

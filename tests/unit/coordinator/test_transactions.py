@@ -264,6 +264,23 @@ def test_the_next_transaction_coordinator_writes_the_markers_with_its_own_epoch(
     play(body)
 
 
+def test_a_transaction_read_only_in_part_gets_no_markers_where_leadership_is_lost_meanwhile() -> None:
+    async def body(room: Room) -> None:
+        await room.end(await room.ongoing(P0))
+        await settle()
+        assert [state.split()[0] for state in room.stored()][-2:] == ["PrepareCommit", "CompleteCommit"]
+        room.leaders.markers.clear()
+        room.log.reads_left = len(room.stored()) - 1
+
+        other = await room.successor()
+
+        assert room.leaders.markers == []
+        assert (await other.init()).error == ErrorCode.NOT_COORDINATOR
+        await other.coordinator.close()
+
+    play(body, transaction_state_log_load_buffer_size=1)
+
+
 def test_an_open_transaction_continues_at_the_next_transaction_coordinator() -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0)

@@ -32,10 +32,12 @@ class Ownership(PartitionOwnership):
     async def load(self, number: int, loading: Loading) -> int:
         """Read partition `number` of `__consumer_offsets` and add its groups; returns their number.
 
-        Stops if the partition is loaded again meanwhile.
+        Stops if the partition is loaded again meanwhile, and adds none if this broker does not lead it any more.
         """
         loaded = LoadedGroups()
         await self.read_all(number, loading, loaded.add_batch)
+        if not self.is_wanted(number, loading):
+            return 0
         partition = self.partition(number)
         count = 0
         for group in loaded.take_groups(self._context.clock.now_ms()):

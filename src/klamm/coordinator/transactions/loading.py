@@ -81,10 +81,9 @@ class TransactionOwnership(PartitionOwnership):
         """Read partition `number` of `__transaction_state` and add its transactions; returns their number."""
         loaded = LoadedTransactions()
         await self.read_all(number, loading, loaded.add_batch)
-        partition = self.partition(number)
-        if partition.loading is not loading:
+        if not self.is_wanted(number, loading):
             return 0
-        owned = partition.owned = Owned(number, loading.epoch, loaded.by_id)
+        owned = self.partition(number).owned = Owned(number, loading.epoch, loaded.by_id)
         # their tasks begin once the partition is served
         for transaction in owned.transactions.values():
             if transaction.state in PREPARED:
