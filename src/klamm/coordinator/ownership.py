@@ -102,6 +102,9 @@ class PartitionOwnership(ABC):
         for topic_partition, epoch in change.deleted:
             if topic_partition.topic == self._topic:
                 self.resigned(topic_partition.partition, epoch if epoch >= 0 else None)
+        for topic_partition in change.offline:  # no instruction for it is accepted any more
+            if topic_partition.topic == self._topic:
+                self.resigned(topic_partition.partition, None)
 
     def elected(self, number: int, epoch: int) -> None:
         """Load the partition, because this broker became its leader.
@@ -118,9 +121,9 @@ class PartitionOwnership(ABC):
         self._tasks.spawn(self._load_in_turn(number, partition, partition.loading))
 
     def resigned(self, number: int, epoch: int | None) -> None:
-        """Unload the partition, because another broker leads it or its replica here is deleted.
+        """Unload the partition, because another broker leads it, or its replica here is deleted or offline.
 
-        `epoch` is None for an old controller; the partition is then unloaded in any case.
+        Where `epoch` is None the partition is unloaded in any case: an old controller or an I/O error gives none.
         """
         partition = self.partition(number)
         if epoch is not None and self._is_outdated(number, partition, epoch):

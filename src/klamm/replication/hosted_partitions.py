@@ -1,6 +1,6 @@
 """Which replicas this broker hosts, and how many of them are healthy. Source: ReplicaManager.scala (3.9)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from klamm.model.errors import ErrorCode
@@ -17,6 +17,8 @@ class HostedPartitions:
         self._context = context
         self._online: dict[TopicPartition, Partition] = {}
         self._offline: set[TopicPartition] = set()
+        self.on_offline: Callable[[Sequence[TopicPartition]], None] = lambda topic_partitions: None
+        """Called after partitions went offline; must not raise."""
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._online.values()))
@@ -74,13 +76,14 @@ class HostedPartitions:
             partition.stop_hosting()
         return partition
 
-    def set_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
+    def set_offline(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """Mark partitions as offline after their log directory failed: requests get KAFKA_STORAGE_ERROR."""
         for topic_partition in topic_partitions:
             self._offline.add(topic_partition)
             partition = self._online.pop(topic_partition, None)
             if partition is not None:
                 partition.stop_hosting()
+        self.on_offline(topic_partitions)
 
 
 @dataclass(slots=True)

@@ -43,12 +43,14 @@ CHUNK: Final = 100  # replicas between two awaits
 
 
 class LeadershipChange(NamedTuple):
-    """The replicas that a LeaderAndIsr or StopReplica changed, for the coordinators of internal topics."""
+    """The replicas that LeaderAndIsr, StopReplica or an I/O error changed, for the coordinators of internal topics."""
 
     leaders: tuple[Partition, ...] = ()
     followers: tuple[Partition, ...] = ()
     deleted: tuple[tuple[TopicPartition, int], ...] = ()
     """With the leader epoch of the instruction, −1 or −2 where it has none."""
+    offline: tuple[TopicPartition, ...] = ()
+    """Their log directory failed."""
 
 
 Accepted = tuple[Partition, PartitionInstruction]

@@ -93,9 +93,15 @@ class ReplicaManager:
         )  # fmt: skip
         self.counts = context.counts
         self._hosted = HostedPartitions(context)
+        self._hosted.on_offline = lambda partitions: self.on_leadership_change(
+            LeadershipChange(offline=tuple(partitions))
+        )
         self._fetchers = _make_fetchers(broker_id, broker_epoch, metadata, connect, settings, quotas.follower)
         self.on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None
-        """Called after every instruction of the controller, before it is answered; must not raise."""
+        """Called after every instruction of the controller, before it is answered, and when partitions went offline.
+
+        It must not raise.
+        """
         self._leadership = Leadership(
             broker_id,
             broker_epoch,

@@ -145,6 +145,22 @@ def test_deleting_a_consumer_offsets_replica_unloads_its_groups(run: Run) -> Non
     run(body)
 
 
+def test_a_group_coordinator_resigns_where_the_log_directory_of_its_partition_fails(run: Run) -> None:
+    """The replica accepts no instruction any more: nothing else would ever tell the coordinator that it is replaced."""
+
+    async def body(coordinators: Coordinators) -> None:
+        room = await coordinators.elect(1)
+        [member] = await room.stable()
+
+        coordinators.cluster.brokers[1].set_offline([PARTITION])
+
+        assert room.heartbeat(member) is ErrorCode.NOT_COORDINATOR
+        error, _ = room.groups.fetch_offsets("flights", None, require_stable=False)
+        assert error is ErrorCode.NOT_COORDINATOR
+
+    run(body)
+
+
 def test_groups_are_loaded_from_all_segments_of_the_consumer_offsets_partition(run: Run) -> None:
     async def body(coordinators: Coordinators) -> None:
         first = await coordinators.elect(1)
