@@ -25,6 +25,8 @@ from klamm.model.ids import BrokerId, TopicPartition
 
 BACKOFF_MS = 250_000
 ANSWER_S = 60.0
+MOST_ROUND_TRIPS = 5
+"""librdkafka asks for metadata at other times, too, and may learn of a move by it: then the leader moves again."""
 FIRST, SECOND = BrokerId(1), BrokerId(2)
 
 
@@ -143,11 +145,18 @@ def test_a_librdkafka_producer_and_consumer_take_the_new_leader_from_an_error_re
         assert message is not None
         assert message.value() == value
 
-    relay(b"before")
-    move_leader(cluster, partition, SECOND, FIRST)
-    relay(b"after")
-    consumer.close()
-    producer.poll(0)  # logs what is queued
+    def without_news() -> set[str]:
+        """The clients that have not logged yet that they took a leader from an error response."""
+        return {name for name, log in logs.items() if ": updated with leader " not in log.read_text()}
 
-    for log in logs.values():
-        assert f": updated with leader {SECOND} and epoch" in log.read_text()
+    relay(b"before")
+    for move, (leader, other) in enumerate([(SECOND, FIRST), (FIRST, SECOND)] * MOST_ROUND_TRIPS):
+        move_leader(cluster, partition, leader, other)
+        relay(f"after move {move}".encode())
+        producer.poll(0)  # logs what is queued
+        consumer.poll(0)
+        if not without_news():
+            break
+    consumer.close()
+
+    assert not without_news()
