@@ -92,6 +92,12 @@ def _lz4(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
     yield stream.flush()
 
 
+_DEFAULT_ZSTD_LEVEL: Final = 3
+_idle_zstd: Final[list[zstandard.ZstdCompressor]] = []
+"""To make one takes longer than to compress a small batch; each of them, of the default level, serves one stream."""
+_MAX_IDLE_ZSTD: Final = 4
+
+
 def _zstd(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
     """Yield the pieces compressed as one zstd frame."""
     level = _DEFAULT_ZSTD_LEVEL if level is None else level
@@ -106,12 +112,6 @@ def _zstd(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
     finally:
         if level == _DEFAULT_ZSTD_LEVEL and len(_idle_zstd) < _MAX_IDLE_ZSTD:
             _idle_zstd.append(compressor)
-
-
-_DEFAULT_ZSTD_LEVEL: Final = 3
-_idle_zstd: Final[list[zstandard.ZstdCompressor]] = []
-"""To make one takes longer than to compress a small batch; each of them, of the default level, serves one stream."""
-_MAX_IDLE_ZSTD: Final = 4
 
 
 _FOLD: Final[dict[Codec, Callable[[Iterable[Buffer], int | None], Iterator[bytes]]]] = {

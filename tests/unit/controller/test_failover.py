@@ -68,7 +68,11 @@ async def test_a_new_controller_elects_leaders_before_it_takes_dead_followers_ou
     ]
     assert written == [("b", -1), ("b", 2), ("a", 2)]
     told = [request for request in requests if request.startswith("LISR")]
-    assert told.index("LISR b-0=2/[2,3]/2/2 -> 2,3") < told.index("LISR a-0=2/[2,3]/1/1 -> 2,3")
+    assert told == [
+        "LISR a-0=2/[2,1,3]/0/0 b-0=1/[1,2,3]/0/0 -> 2,3",
+        "LISR b-0=2/[2,3]/2/2 -> 2,3",
+        "LISR a-0=2/[2,3]/1/1 -> 2,3",
+    ]
 
 
 async def test_failover_sends_unchanged_partition_states_with_the_new_controller_epoch_without_writing() -> None:

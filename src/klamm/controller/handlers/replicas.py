@@ -50,8 +50,7 @@ async def replicas_online(term: TermContext, replicas: Replicas, elections_follo
                 legal = set(moved)
                 sent = [p for p in sent if p in legal]
             term.batch.add_existing_replicas(broker, sent)
-    if not (elections_follow and term.batch.coalesces_requests):
-        await term.send_requests()
+    await _send_requests(term, elections_follow)
 
 
 async def replicas_offline(
@@ -67,8 +66,7 @@ async def replicas_offline(
     for broker in sorted(replicas):
         steps = (_take_offline(term, broker, chunk, sent) for chunk in chunks(replicas[broker], WRITE_PARTITIONS))
         await gather_limited(steps)
-    if not (elections_follow and term.batch.coalesces_requests):
-        await term.send_requests()
+    await _send_requests(term, elections_follow)
 
 
 async def remove_from_isrs(term: TermContext, replicas: Replicas) -> list[Partition]:
@@ -111,6 +109,12 @@ async def replicas_deleted(term: TermContext, replicas: Replicas) -> dict[Partit
             for p in chunk:
                 term.context.forget_replica(broker, p)
     return kept
+
+
+async def _send_requests(term: TermContext, elections_follow: bool) -> None:
+    """Send the requests, unless elections follow whose results can go into the same requests."""
+    if not (elections_follow and term.batch.coalesces_requests):
+        await term.send_requests()
 
 
 async def _take_offline(term: TermContext, broker: BrokerId, partitions: list[Partition], sent: SentStates) -> None:
