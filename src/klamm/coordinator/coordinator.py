@@ -14,7 +14,7 @@ from klamm.coordinator.handlers.ownership import Ownership
 from klamm.coordinator.offsets_topic import OffsetsTopic
 from klamm.coordinator.requests import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
 from klamm.coordinator.settings import GroupSettings
-from klamm.coordinator.states import DEAD, GroupState
+from klamm.coordinator.states import GroupState
 from klamm.coordinator.topic_partitions import CoordinatorLog
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -91,9 +91,7 @@ class GroupCoordinator:
 
     def on_transaction_completed(self, producer_id: int, partitions: Iterable[int], is_commit: bool) -> None:
         """Commit or drop the producer's offsets, because the transaction's marker was written to these partitions."""
-        for group in self._context.groups.take_open_for(producer_id, partitions):
-            if group.state is not DEAD:
-                group.offsets.complete_transaction(producer_id, is_commit=is_commit)
+        self._context.groups.end_transaction(producer_id, partitions, is_commit=is_commit)
 
     def availability(self, group_id: str) -> ErrorCode:
         """The error if no request for the group can be served here now; NONE where it can."""

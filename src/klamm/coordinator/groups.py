@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from klamm.coordinator.group import Group
 from klamm.coordinator.ownership import CoordinatedPartition
+from klamm.coordinator.states import DEAD
 from klamm.coordinator.topic_partitions import partition_for
 from klamm.model.errors import ErrorCode
 
@@ -12,6 +13,8 @@ from klamm.model.errors import ErrorCode
 @dataclass(slots=True, eq=False)
 class OffsetsPartition(CoordinatedPartition):
     groups: dict[str, Group] = field(default_factory=dict)
+    ended: dict[int, bool] = field(default_factory=dict)
+    """Producer ids whose transaction's marker was written during the load, and whether it commits."""
 
 
 class Groups:
@@ -85,7 +88,36 @@ class Groups:
         if producer_id not in group.offsets.open_producers:
             self._close_for(producer_id, group.group_id)
 
-    def take_open_for(self, producer_id: int, partitions: Iterable[int]) -> list[Group]:
+    def end_transaction(self, producer_id: int, partitions: Iterable[int], *, is_commit: bool) -> None:
+        """Commit or drop the producer's offsets, because its transaction's marker is in these partitions.
+
+        A partition that is being loaded may have been read before its marker was written, and not all of its groups
+        are here: they get the marker at the end of the load. The first marker counts: no later transaction of the
+        producer has offsets there, since none are accepted during the load.
+        """
+        served = []
+        for number in partitions:
+            partition = self.partition(number)
+            if partition.loading is None:
+                served.append(number)
+            else:
+                partition.ended.setdefault(producer_id, is_commit)
+        self._complete_transaction(producer_id, served, is_commit=is_commit)
+
+    def end_loaded_transactions(self, number: int) -> None:
+        """Commit or drop the loaded offsets of transactions whose markers were written during the load."""
+        partition = self.partition(number)
+        ended, partition.ended = partition.ended, {}
+        for producer_id, is_commit in ended.items():
+            self._complete_transaction(producer_id, (number,), is_commit=is_commit)
+
+    def _complete_transaction(self, producer_id: int, partitions: Iterable[int], *, is_commit: bool) -> None:
+        """Commit or drop the producer's offsets in the groups of these partitions."""
+        for group in self._take_open_for(producer_id, partitions):
+            if group.state is not DEAD:
+                group.offsets.complete_transaction(producer_id, is_commit=is_commit)
+
+    def _take_open_for(self, producer_id: int, partitions: Iterable[int]) -> list[Group]:
         """Return the groups in these partitions that have uncommitted offsets of the producer.
 
         They are no longer remembered as having some.

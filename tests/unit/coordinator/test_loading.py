@@ -5,6 +5,7 @@ import gc
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from tests.support.waiting import settle
 from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play
 from tests.unit.coordinator.test_offsets import SUBSCRIBED
@@ -192,6 +193,39 @@ def test_loaded_transactional_offsets_are_visible_after_their_transaction_commit
         assert pending.fetch([P0], require_stable=True) == {P0: 5}
         await write_marker(room, ControlType.COMMIT)
         assert (await take_over(room)).fetch() == {P0: 5}
+
+    play(body)
+
+
+@pytest.mark.parametrize(("is_commit", "committed"), [(True, 5), (False, -1)])
+def test_a_transaction_marker_written_during_the_load_ends_the_transaction_of_loaded_offsets(
+    is_commit: bool, committed: int
+) -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(5))
+        other = room.restart()
+        other.groups._ownership.elected(0, 1)
+
+        other.groups.on_transaction_completed(7, [0], is_commit)
+        other.groups.on_transaction_completed(7, [0], not is_commit)  # of the next one, which has no offsets here
+        await asyncio.sleep(1)
+
+        assert other.fetch([P0], require_stable=True) == {P0: committed}
+
+    play(body)
+
+
+def test_a_transaction_marker_written_during_an_earlier_load_ends_no_transaction() -> None:
+    async def body(room: Room) -> None:
+        await write_transactional(room, offset_records(5))
+        ownership = room.groups._ownership
+        ownership.resigned(0, 1)
+        ownership.elected(0, 2)
+        room.groups.on_transaction_completed(7, [0], True)
+        ownership.resigned(0, 3)
+        ownership.elected(0, 4)
+        await asyncio.sleep(1)
+        assert room.fetch([P0], require_stable=True) == {P0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
     play(body)
 

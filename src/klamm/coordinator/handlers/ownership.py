@@ -46,6 +46,8 @@ class Ownership(PartitionOwnership):
                 break
             await self._add(group, partition, loading)
             count += 1
+        if partition.loading is loading:
+            self._context.groups.end_loaded_transactions(number)
         return count
 
     async def _add(self, group: Group, partition: OffsetsPartition, loading: Loading) -> None:
@@ -70,6 +72,7 @@ class Ownership(PartitionOwnership):
         """Remove the groups of partition `number` of `__consumer_offsets` from memory; return their number."""
         partition = self.partition(number)
         groups, partition.groups = partition.groups, {}
+        partition.ended.clear()
         count = len(groups)
         for group in groups.values():
             self._context.groups.close_for_producers(group)
