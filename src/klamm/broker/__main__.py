@@ -2,7 +2,10 @@
 
 import sys
 
-from klamm.broker.run import run_node
-from klamm.runtime.main_loop import end_process
+from klamm.runtime.quick_imports import quick_imports
+
+with quick_imports("rich"):  # structlog would import it for logs on a terminal, which a node does not write
+    from klamm.broker.run import run_node
+    from klamm.runtime.main_loop import end_process
 
 end_process(run_node(sys.argv[1]))

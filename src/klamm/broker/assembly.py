@@ -414,6 +414,8 @@ async def _open_metrics_endpoint(endpoint: MetricsEndpoint, config: NodeConfig) 
     host, port = config.klamm_metrics_host, config.klamm_metrics_port
     if not port:
         return
+    import klamm.telemetry.exposition  # noqa: F401 - the first page then does not hold the loop for it
+
     try:
         await endpoint.open(host, port)
     except OSError as error:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.parts import Parts
-from klamm.telemetry.exposition import Reading, render
+from klamm.telemetry.meters import Reading
 from klamm.wire.api import ApiKey, api
 from klamm.zk.states import SessionState
 
@@ -33,6 +33,8 @@ class NodeMetrics:
 
     async def render_page(self, accept: str) -> tuple[bytes, str]:
         """The metrics page as text, and its content type."""
+        from klamm.telemetry.exposition import render  # loaded when the port opens: most nodes have none
+
         hosted = await self._replica_readings()
         deletion = await self._controller.count_deletion()
         coordinators = [*self._group_readings(), *self._transaction_readings()]

@@ -36,8 +36,8 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.time_slices import Slices, TimeSlices
 from klamm.runtime.world import World
-from klamm.telemetry.exposition import Reading
 from klamm.telemetry.journal import Journal
+from klamm.telemetry.meters import Reading
 from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import Store

@@ -11,8 +11,7 @@ from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, ReplicasInDeletion
 from klamm.controller.states import ControllerState
 from klamm.runtime.time_slices import Slices
-from klamm.telemetry.exposition import Reading
-from klamm.telemetry.meters import Timer
+from klamm.telemetry.meters import Reading, Timer
 
 _STATS: Final = "kafka_controller_controllerstats_"
 _GAUGE: Final = "kafka_controller_kafkacontroller_"

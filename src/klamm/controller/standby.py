@@ -13,8 +13,8 @@ from klamm.controller.mirror import Mirror, MirrorLost, MirrorSession
 from klamm.controller.settings import ControllerSettings
 from klamm.model.errors import KlammError
 from klamm.runtime.time_slices import Slices
-from klamm.telemetry.exposition import Reading
 from klamm.telemetry.journal import Journal
+from klamm.telemetry.meters import Reading
 from klamm.zk.errors import Unimplemented
 
 START_DELAY_S: Final = 1.0

@@ -1,22 +1,13 @@
 """The metrics page for Prometheus; prometheus-client formats it."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
-from klamm.telemetry.meters import Timer
+from klamm.telemetry.meters import Reading, Timer
 from klamm.telemetry.metric_table import COUNTER, SUMMARY, TABLE
-
-
-class Reading(NamedTuple):
-    """The current value of a metric; `labels` are in the order of its row."""
-
-    name: str
-    value: float | Timer
-    labels: tuple[str, ...] = ()
 
 
 class _Readings:

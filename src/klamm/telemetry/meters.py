@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 """Those that Kafka's timers have."""
@@ -41,3 +41,11 @@ class Timer:
         if not ordered:
             return [(q, 0.0) for q in QUANTILES]
         return [(q, ordered[min(len(ordered) - 1, int(q * len(ordered)))]) for q in QUANTILES]
+
+
+class Reading(NamedTuple):
+    """The current value of a metric; `labels` are in the order of its row."""
+
+    name: str
+    value: float | Timer
+    labels: tuple[str, ...] = ()

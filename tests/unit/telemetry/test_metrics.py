@@ -5,8 +5,8 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from klamm.telemetry.exposition import Reading, render
-from klamm.telemetry.meters import Timer
+from klamm.telemetry.exposition import render
+from klamm.telemetry.meters import Reading, Timer
 from klamm.telemetry.metric_table import COUNTER, SUMMARY, TABLE
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from klamm.cli.admin.controller import Queue, Standby, parse_queues, parse_standby
 from klamm.explain.unanswered import Unanswered, unanswered
-from klamm.telemetry.exposition import Reading, render
+from klamm.telemetry.exposition import render
 from klamm.telemetry.journal_reader import Entry
-from klamm.telemetry.meters import Timer
+from klamm.telemetry.meters import Reading, Timer
 
 ACTIVE = "kafka_controller_kafkacontroller_activecontrollercount"
 SIZE = "kafka_controller_controllerchannelmanager_queuesize"
