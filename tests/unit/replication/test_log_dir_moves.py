@@ -6,13 +6,16 @@ Facts: ReplicaManagerTest, ReplicaAlterLogDirsThreadTest, AlterReplicaLogDirsReq
 import asyncio
 import os
 import shutil
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from tests.support.replica_cluster import P0, ReplicaCluster, ids
 from tests.unit.replication.runs import Run, Scenario
 
+from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import BadLogDirectory
+from klamm.log.flushing import FlushJob
 from klamm.log.log import Log
 from klamm.log.names import future_directory
 from klamm.model.errors import ErrorCode
@@ -107,6 +110,36 @@ def test_a_moved_replica_has_all_records_epochs_and_offsets_after_a_restart(run:
         assert (moved.start_offset, moved.high_watermark, moved.end_offset) == (5, 20, 20)
         assert moved.epochs.entries == epochs
         assert moved.directory == f"{directories(cluster)[1]}/{P0}"
+
+    run(scenario)
+
+
+def test_a_moved_replica_has_fsynced_what_was_acknowledged_at_the_end_of_its_move(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is appended while the copy is flushed is copied afterwards, and was acknowledged because the log has it."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        cluster.logs[1].manager.update_topic_configs({"orders": TopicConfig.parse({"klamm.sync.before.ack": "true"})})
+        disk, second = cluster.logs[1]._world.disk, directories(cluster)[1]
+        at_once, is_flushing, may_flush = disk.in_thread, asyncio.Event(), asyncio.Event()
+
+        async def wait(call: Callable[..., Any], *args: Any) -> Any:
+            job = getattr(call, "__self__", None)
+            if isinstance(job, FlushJob) and any(path.startswith(second) for path in job.paths):
+                is_flushing.set()
+                await may_flush.wait()
+            return await at_once(call, *args)
+
+        monkeypatch.setattr(disk, "in_thread", wait)
+        assert await alter(cluster, second) is NONE
+        await is_flushing.wait()
+        assert await cluster.produce(1, b"late") is NONE
+        may_flush.set()
+        await wait_until_moved(cluster, second)
+
+        assert log_of(cluster).durable_end == log_of(cluster).end_offset == 21
 
     run(scenario)
 
