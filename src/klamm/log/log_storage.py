@@ -213,6 +213,7 @@ class LogStorage:
         self._check_usable()
         if self.segments.active.size:
             with self._translating_io_errors():
+                self._producer_state.finish_restoring(self.segments, self._log_start)  # a roll writes a snapshot of it
                 self._roll()
 
     def _roll(self, base_offset: int | None = None) -> Segment:

@@ -196,6 +196,19 @@ async def test_a_log_closed_while_producer_state_is_rebuilt_writes_the_complete_
     await asyncio.sleep(0)
 
 
+async def test_a_log_rolled_while_producer_state_is_rebuilt_writes_the_complete_state(orders: Partition) -> None:
+    log = orders.open()
+    for number in range(3000):
+        send(log, number)
+    log.truncate_to(2500)
+
+    log.roll()
+
+    assert (log.producers.by_id[PID].last_sequence, log.producers.snapshot_offset) == (2499, 2500)
+    assert send(log, 2500) == 2500
+    await asyncio.sleep(0)
+
+
 async def restored(log: Log) -> None:
     task = log._producer_state._restoring
     assert task is not None
