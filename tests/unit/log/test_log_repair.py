@@ -11,6 +11,7 @@ from tests.unit.log.simulated_node import DIRECTORY, Killed, SimulatedNode, kill
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
+from klamm.log.errors import StorageFailed
 from klamm.log.file_slice import FileSlice
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
@@ -153,6 +154,29 @@ def test_a_damage_report_for_the_active_segment_rolls_and_checks_that_segment() 
         await scrubber.close()
         assert log.segments.active is not active
         assert [d.first_offset for d in active.damaged] == [len(VALUES) - 1]
+
+    in_damaged_node(main)
+
+
+def test_an_io_error_while_a_suspect_segment_is_rolled_does_not_end_the_log_scrubber(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        node.damage(log, 5)
+        scrubber = LogScrubber(node.world, logs, ScrubberSettings(bytes_per_second=0))
+        scrubber.start()
+
+        def fail(log: Log) -> None:
+            raise StorageFailed("the disk is broken")
+
+        monkeypatch.setattr(Log, "roll", fail)
+        scrubber.check_soon(ORDERS, log.end_offset - 1)
+        await asyncio.sleep(1)
+        scrubber.check_soon(ORDERS, 5)
+        await asyncio.sleep(1)
+        await scrubber.close()
+
+        assert [d.first_offset for s in log.segments for d in s.damaged] == [5]
 
     in_damaged_node(main)
 

@@ -1,11 +1,13 @@
 """Reads all closed segments in the background, again and again, and looks for damage. Apache Kafka has no such task."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 import structlog
 
+from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
 from klamm.log.repair.checking import CheckedSegment, DamagedRange, Place, Progress, check_segment
 from klamm.log.segment import Segment
@@ -131,18 +133,23 @@ class LogScrubber:
             self._wakeup.set()
 
     async def _check_urgent(self, workers: Workers) -> None:
-        """Check the segments in which readers found damage; the active segment is closed first."""
+        """Check the segments in which readers found damage."""
         await self._wakeup.wait()
         self._wakeup.clear()
         while self._urgent:
             partition, offset = next(iter(self._urgent))
             log = self._logs.get(partition)
             if log is not None and not log.has_failed and log.segments.first.base_offset <= offset < log.end_offset:
-                if offset >= log.segments.active.base_offset:
-                    log.roll()
-                base = log.segments.from_slot(log.segments.slot_of(offset))[0].base_offset
-                await self._check(log, base, workers, None)
+                with contextlib.suppress(StorageFailed):  # reported already, and the directory of the log is offline
+                    await self._check_segment_of(log, offset, workers)
             self._urgent.pop((partition, offset), None)
+
+    async def _check_segment_of(self, log: Log, offset: int, workers: Workers) -> None:
+        """Check the segment of this offset; the active segment is closed first. Raises StorageFailed, WorkerFailed."""
+        if offset >= log.segments.active.base_offset:
+            log.roll()
+        base = log.segments.from_slot(log.segments.slot_of(offset))[0].base_offset
+        await self._check(log, base, workers, None)
 
     # -- one segment ---------------------------------------------------------------------------------------------------
 
