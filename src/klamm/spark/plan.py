@@ -5,6 +5,7 @@ Source: KafkaOffsetReaderAdmin.scala (`getOffsetRangesFromUnresolvedOffsets`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from klamm.client.cluster import TopicGone
 from klamm.client.leaders import offsets_of
@@ -17,6 +18,9 @@ from klamm.spark.partitions import check_complete, find_partitions, warn_without
 from klamm.spark.ranges import MIN_TASK_OFFSETS, OffsetRange, TaskLimits, TaskRanges, plan_tasks
 from klamm.spark.sizes import bytes_per_offset
 from klamm.spark.transport import Transport
+
+MIN_PLANNED_OFFSETS: Final = 2 * MIN_TASK_OFFSETS
+"""With fewer offsets there is one task, whatever their sizes."""
 
 
 @dataclass(slots=True)
@@ -61,9 +65,11 @@ def plan_ranges(transport: Transport, wanted: RowFilter = EVERY_ROW) -> Plan:
     return plan
 
 
-def average_bytes(transport: Transport, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, float]:
-    """The average bytes of one offset in each partition; empty where there is too little to read to matter."""
-    if sum(r.size for r in ranges) < 2 * MIN_TASK_OFFSETS:
+def average_bytes(
+    transport: Transport, ranges: Sequence[OffsetRange], min_offsets: int = MIN_PLANNED_OFFSETS
+) -> Mapping[TopicPartition, float]:
+    """The average bytes of one offset in each partition; empty where the ranges have fewer than `min_offsets`."""
+    if sum(r.size for r in ranges) < min_offsets:
         return {}
     partitions = list(dict.fromkeys(r.topic_partition for r in ranges))
     sizes = transport.sizes(partitions)

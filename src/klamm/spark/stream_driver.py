@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 
 from klamm.client.cluster import TopicGone, topic_ids_of
 from klamm.client.leaders import NO_EPOCH, OffsetAndEpoch, offsets_of
-from klamm.client.offsets import EARLIEST
+from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.truncations import Truncation
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import BlockingWorld
 from klamm.spark.errors import BadOption, LostRange, pass_over
 from klamm.spark.options import ReadOptions
 from klamm.spark.partitions import check_complete, find_partitions, find_topics, partitions_of, warn_without_ids
-from klamm.spark.plan import average_bytes, checked_starts, resolve_offsets
+from klamm.spark.plan import MIN_PLANNED_OFFSETS, average_bytes, checked_starts, resolve_offsets
 from klamm.spark.ranges import OffsetRange, TaskLimits, TaskRanges, plan_tasks
 from klamm.spark.rate_limits import is_enough, limit_offsets
 from klamm.spark.stream_offsets import StreamOffset
@@ -34,6 +34,8 @@ class Logs(NamedTuple):
     """The epochs of the leaders whose logs these are, where they tell them."""
     truncations: Mapping[TopicPartition, Truncation]
     """Logs without records that were read before, see `_look`."""
+    high_watermarks: Mapping[TopicPartition, int]
+    """Of partitions whose last stable offset is before the position of the query; only with read_committed."""
 
 
 class StreamDriver:
@@ -138,11 +140,25 @@ class StreamDriver:
                 starts = self._transport.offsets(dict.fromkeys(partitions, EARLIEST))
                 ends = self._transport.ends(partitions)
                 truncations = self._transport.truncations(read)
+                high_watermarks = self._high_watermarks(read, ends)
             except TopicGone as error:
                 gone.add(error.topic)
                 self._world.sleep(backoff.next_wait_s("asking for offsets", error))
                 continue
-            return Logs(ids, starts, offsets_of(ends), _epochs_of(ends), truncations)
+            return Logs(ids, starts, offsets_of(ends), _epochs_of(ends), truncations, high_watermarks)
+
+    def _high_watermarks(
+        self, read: Mapping[TopicPartition, OffsetAndEpoch], ends: Mapping[TopicPartition, OffsetAndEpoch]
+    ) -> Mapping[TopicPartition, int]:
+        """The high watermarks of partitions whose last stable offset is before what was read or is to be read next.
+
+        That is no truncation: startingOffsets may be inside of an open transaction, and so may be a position that was
+        read with read_uncommitted. Raises TopicGone, Unreachable.
+        """
+        behind = [p for p, at in read.items() if p in ends and ends[p].offset < at.offset]
+        if not behind or not self._options.read_committed:
+            return {}
+        return self._transport.offsets(dict.fromkeys(behind, LATEST), read_committed=False)
 
     def _goal(self, start: StreamOffset, logs: Logs) -> StreamOffset:
         """The end of a micro-batch without limits. Raises DataLoss."""
@@ -170,11 +186,12 @@ class StreamDriver:
         end, truncation = logs.ends[partition], logs.truncations.get(partition)
         if truncation is not None and truncation.offset is not None:
             return truncation.offset
-        if end >= position:
+        log_end = logs.high_watermarks.get(partition, end)
+        if log_end >= position:
             self._behind_since_s.pop(partition, None)
-            return end
+            return max(end, position)
         since_s = self._behind_since_s.setdefault(partition, self._world.now_s())
-        return end if self._world.now_s() - since_s >= MAX_BEHIND_S else position
+        return log_end if self._world.now_s() - since_s >= MAX_BEHIND_S else position
 
     def _check_cluster(self, offset: StreamOffset) -> None:
         """Raise BadOption where the checkpoint is one of another cluster."""
@@ -205,13 +222,15 @@ class StreamDriver:
         if trigger.max_offsets is None and trigger.max_bytes is None:
             return ends
         ranges = [OffsetRange(p, begins[p], e) for p, e in ends.items() if begins[p] < e]
-        sizes = self._average_bytes(ranges) if trigger.max_bytes is not None else {}
+        sizes = self._average_bytes(ranges, min_offsets=2) if trigger.max_bytes is not None else {}
         return limit_offsets(begins, ends, trigger, sizes)
 
-    def _average_bytes(self, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, float]:
+    def _average_bytes(
+        self, ranges: Sequence[OffsetRange], min_offsets: int = MIN_PLANNED_OFFSETS
+    ) -> Mapping[TopicPartition, float]:
         """The average bytes of one offset in each partition; nothing for a topic that is gone."""
         try:
-            return average_bytes(self._transport, ranges)
+            return average_bytes(self._transport, ranges, min_offsets)
         except TopicGone:
             return {}
 

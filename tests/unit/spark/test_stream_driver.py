@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.support.scripted_brokers import ScriptedWorld
 from tests.unit.spark.batch_bytes import Record, batch
-from tests.unit.spark.scripts import grow_with_each_request, log, logged, scripted, stream_options
+from tests.unit.spark.scripts import grow_with_each_request, log, logged, numbered, scripted, stream_options
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -180,6 +180,15 @@ class TestLimits:
         query = Query(world, startingOffsets="earliest", maxBytesPerTrigger=str(size // 4))
 
         assert [len(query.run() or ()) for _ in range(2)] == [10_000, 10_000]
+
+    @pytest.mark.parametrize("content", [b"%d", b"%d" + bytes(10_000)], ids=["small records", "large records"])
+    def test_max_bytes_per_trigger_asks_for_log_sizes_before_a_few_records_too(self, content: bytes) -> None:
+        stored = log(0, 400)
+        stored.batches = numbered(0, 400, text=content)
+        limit = str(stored.size // 4 + 1)
+        query = Query(scripted(orders_0=stored), startingOffsets="earliest", maxBytesPerTrigger=limit)
+
+        assert [len(query.run() or ()) for _ in range(2)] == [100, 100]
 
     def test_min_offsets_per_trigger_delays_a_micro_batch_at_most_for_the_maximum_delay(
         self, world: ScriptedWorld
@@ -376,6 +385,51 @@ class TestChanges:
         world.cluster.logs[ORDERS].last_stable = 12
 
         assert query.run() == [*offsets(0, 0, 12), *offsets(1, 5, 10)]
+
+    def test_a_read_committed_stream_that_begins_in_an_open_transaction_waits_until_it_ends(
+        self, world: ScriptedWorld
+    ) -> None:
+        world.cluster.logs[ORDERS].last_stable = 12
+        given = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 15}}'}
+        query = Query(world, **given, kafka__isolation__level="read_committed")
+        assert query.run() == []
+        for _ in range(2):
+            world.now += MAX_BEHIND_S
+            assert query.run() is None
+        world.cluster.logs[ORDERS].last_stable = 18
+
+        assert query.run() == offsets(0, 15, 18)
+
+    def test_a_query_that_changes_to_read_committed_in_an_open_transaction_reads_no_record_twice(
+        self, world: ScriptedWorld
+    ) -> None:
+        world.cluster.logs[ORDERS].last_stable = 12
+        query = Query(world, startingOffsets="earliest")
+        assert len(query.run() or ()) == 25
+        query.given |= {"kafka__isolation__level": "read_committed"}
+        query.restart()
+        for _ in range(2):
+            assert query.run() is None
+            world.now += MAX_BEHIND_S
+        world.cluster.logs[ORDERS].last_stable = None
+        append(world, 1)
+
+        assert query.run() == offsets(0, 20, 21)
+
+    def test_a_log_truncated_in_an_open_transaction_is_lost_from_its_high_watermark_on(
+        self, world: ScriptedWorld
+    ) -> None:
+        given = {"startingOffsets": "earliest", "kafka__isolation__level": "read_committed"}
+        query = Query(world, **given, onDataLoss="report")
+        query.run()
+        world.cluster.logs[ORDERS] = log(0, 15)
+        world.cluster.logs[ORDERS].last_stable = 12
+        assert query.run() is None
+        world.now += MAX_BEHIND_S
+        assert query.plan()
+
+        lost = [(r["offset"], r["dataLoss"]["endOffset"]) for r in query.rows() if r["dataLoss"]]
+        assert lost == [(15, 20)]
 
     def test_a_streaming_query_reports_the_latest_offsets_of_the_logs_without_trigger_limits(
         self, world: ScriptedWorld
