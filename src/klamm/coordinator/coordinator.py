@@ -76,6 +76,12 @@ class GroupCoordinator:
                     "cannot remove expired offsets of groups; trying again after offsets.retention.check.interval.ms",
                     reason=str(error),
                 )
+            except Exception:
+                log.exception(
+                    "unexpected error while expired offsets of groups are removed; trying again after "
+                    "offsets.retention.check.interval.ms",
+                    action="Report this as a bug in klamm, with the stack trace.",
+                )
             await asyncio.sleep(self._settings.offsets_retention_check_interval_ms / 1000)
 
     # ---- the partitions of the offsets topic

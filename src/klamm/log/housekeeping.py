@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+import structlog
+
 from klamm.log.directory import LogDirectory
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
@@ -13,6 +15,10 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World
 
+logger = structlog.get_logger("logs")
+
+_UNEXPECTED: Final = "unexpected error in the background work on logs: it continues"
+_REPORT: Final = "Nothing to do; if it happens again, report it with this stack trace as a bug in klamm."
 _MAX_LOGS_PER_WRITE: Final = 200  # logs whose small files are written between two looks at the loop
 _MAX_SLEEP_S: Final = 86_400.0
 
@@ -150,18 +156,25 @@ class Housekeeping:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await self.write_small_files()
-            await self._flush_rolled()
-            if self._points_lowered:
-                self._points_lowered = False
-                await self._manager.write_recovery_points()
-                await self._manager.write_cleaned_offsets()
-            if self._changed:
-                self._changed.clear()
-                await self._manager.sync_deletions()
-                await self._manager.write_recovery_points()
-                await self._manager.write_high_watermarks()
-                await self._manager.write_cleaned_offsets()
+            try:
+                await self._do_requested()
+            except Exception:
+                logger.exception(_UNEXPECTED, work="requested by logs", action=_REPORT)
+
+    async def _do_requested(self) -> None:
+        """Do the flushes and file writes that logs requested until now."""
+        await self.write_small_files()
+        await self._flush_rolled()
+        if self._points_lowered:
+            self._points_lowered = False
+            await self._manager.write_recovery_points()
+            await self._manager.write_cleaned_offsets()
+        if self._changed:
+            self._changed.clear()
+            await self._manager.sync_deletions()
+            await self._manager.write_recovery_points()
+            await self._manager.write_high_watermarks()
+            await self._manager.write_cleaned_offsets()
 
     async def write_small_files(self) -> None:
         """Write the changed leader epochs and topic ids of all logs that reported a change.
@@ -274,5 +287,8 @@ async def _repeat(interval_ms: int, first_ms: int, work: Callable[[], Awaitable[
     pause_s = min(interval_ms / 1000, _MAX_SLEEP_S)
     await asyncio.sleep(min(first_ms / 1000, _MAX_SLEEP_S))
     while True:
-        await work()
+        try:
+            await work()
+        except Exception:
+            logger.exception(_UNEXPECTED, work=work.__qualname__, action=_REPORT)
         await asyncio.sleep(pause_s)

@@ -412,6 +412,13 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
                 why=str(error),
                 interval_s=seconds,
             )
+        except Exception:  # without it, lagging replicas would stay in every ISR
+            log.exception(
+                "unexpected error in a background task: it runs again after its interval",
+                work=work.__qualname__,
+                interval_s=seconds,
+                action="Report this as a bug in klamm, with the stack trace.",
+            )
 
 
 def _now_ms() -> float:

@@ -3,12 +3,16 @@
 import asyncio
 from typing import Any
 
+import pytest
+from structlog.testing import capture_logs
+from tests.support.failing import fail_once
 from tests.support.waiting import settle
 from tests.unit.coordinator.groups_room import P0, P1, Room, play
 from tests.unit.coordinator.test_loading import offset_records, take_over, write_transactional
 from tests.unit.coordinator.test_offsets import SUBSCRIBED
 
 from klamm.coordinator.committed_offsets import Offset
+from klamm.coordinator.handlers import removal
 from klamm.coordinator.handlers.offsets import CommitRequest
 from klamm.model.ids import TopicPartition
 
@@ -39,6 +43,18 @@ def test_offsets_of_a_group_with_members_do_not_expire() -> None:
             await asyncio.sleep(5)
             room.heartbeat(member)
         assert room.fetch() == {P0: 5}  # but those of topics that no member reads do
+
+    play(body, **SHORT)
+
+
+def test_offsets_expire_also_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        fail_once(monkeypatch, removal, "expired_offsets")
+        with capture_logs() as lines:
+            await asyncio.sleep(100)
+        assert room.fetch([P0]) == {P0: -1}
+        assert [line for line in lines if line["event"].startswith("unexpected error")]
 
     play(body, **SHORT)
 

@@ -4,10 +4,13 @@ TransactionMarkerRequestCompletionHandlerTest (3.9)."""
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
+from tests.support.failing import fail_once
 from tests.support.waiting import settle
 from tests.unit.coordinator.transactions_room import ID, P0, P1, P2, Room, play
 
 from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.transactions import expiry
 from klamm.coordinator.transactions.ports import NoLeader
 from klamm.coordinator.transactions.states import COMPLETE_COMMIT, PREPARE_COMMIT
 from klamm.model.cluster import Address
@@ -335,6 +338,18 @@ def test_a_transaction_is_aborted_after_its_timeout_and_its_producer_is_fenced()
         await asyncio.sleep(7)
         assert room.stored()[2:] == [f"PrepareAbort 1000/1 {P0}", "CompleteAbort 1000/1"]
         assert await room.end(producer) == ErrorCode.PRODUCER_FENCED
+
+    play(body)
+
+
+def test_timed_out_transactions_are_aborted_also_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(room: Room) -> None:
+        await room.ongoing()
+        fail_once(monkeypatch, expiry, "has_timed_out")
+        with capture_logs() as lines:
+            await asyncio.sleep(100)
+        assert room.transaction.state == "CompleteAbort"
+        assert [line for line in lines if line["event"].startswith("unexpected error")]
 
     play(body)
 

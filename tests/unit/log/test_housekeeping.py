@@ -6,6 +6,8 @@ from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
+from tests.support.failing import fail_once
 from tests.support.managed_logs import get_or_create
 from tests.unit.log.managed_node import Node, created
 from tests.unit.log.support import NOW_MS, ORDERS, batch, values_of
@@ -14,6 +16,7 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.epochs import parse_epochs
 from klamm.log.errors import StorageFailed
 from klamm.log.manager import LogManager
+from klamm.log.producers import Producers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -337,6 +340,27 @@ def test_idle_producer_ids_are_removed_after_the_expiration_time(node: Node) -> 
         assert len(log.producers) == 1
         await node.pass_time(90_000)
         assert len(log.producers) == 0
+
+    node.run(main)
+
+
+def test_background_work_on_logs_continues_after_an_unexpected_error(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs)
+        log.append_as_leader(batch("a", producer=(5, 0, 0)), 0)
+        fail_once(monkeypatch, Producers, "expire")
+        fail_once(monkeypatch, LogManager, "sync_deletions")
+        with capture_logs() as lines:
+            logs._housekeeping.on_logs_changed(next(iter(logs._registry.directories.values())))
+            await node.pass_time(90_100)
+            assert len(log.producers) == 0
+            log.append_as_leader(batch("b"), 7)
+            await node.pass_time(0.1)
+        assert parse_epochs((Path(log.directory) / "leader-epoch-checkpoint").read_bytes(), "")[-1].epoch == 7
+        unexpected = [line["work"] for line in lines if line["event"].startswith("unexpected error")]
+        assert unexpected == ["requested by logs", "Housekeeping.expire_producers"]
 
     node.run(main)
 

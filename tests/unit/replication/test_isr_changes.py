@@ -3,12 +3,15 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
+from tests.support.failing import fail_once
 from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, ids
 from tests.unit.replication.lagging import LAG_S, lagging, shrunk
 from tests.unit.replication.runs import Run
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication import replica_manager
 from klamm.replication.fetch_session_client import FetchPosition
 from klamm.replication.isr import Committed, PendingExpand
 from klamm.replication.isr_changes import maybe_expand_isr
@@ -26,6 +29,20 @@ def test_a_lagging_follower_is_removed_from_the_isr_and_the_high_watermark_advan
         assert cluster.partition(1).isr_state == Committed(ids(1, 2))
         assert await produced is ErrorCode.NONE
         assert cluster.log(1).high_watermark == 3
+
+    run(scenario)
+
+
+def test_lagging_followers_are_looked_for_again_after_an_unexpected_error(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster)
+        fail_once(monkeypatch, replica_manager, "maybe_shrink_isr")
+        with capture_logs() as lines:
+            await asyncio.sleep(3 * LAG_S)
+        assert cluster.controller.proposed == [(1, 2)]
+        assert [line["work"] for line in lines if line["event"].startswith("unexpected error")]
 
     run(scenario)
 

@@ -75,6 +75,12 @@ class TransactionCoordinator:
                     "cannot abort or remove expired transactions; trying again after the cleanup interval",
                     reason=str(error),
                 )
+            except Exception:
+                log.exception(
+                    "unexpected error while expired transactions are aborted or removed; trying again after the "
+                    "cleanup interval",
+                    action="Report this as a bug in klamm, with the stack trace.",
+                )
 
     def on_leadership_change(self, change: LeadershipChange) -> None:
         """Load transactions of partitions that this broker begins to lead, and unload those it no longer leads."""
