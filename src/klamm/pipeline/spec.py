@@ -261,17 +261,19 @@ def _check_contradictions(spec: Spec) -> None:
             "fields of the values, for example schema: id BIGINT, user STRING, or schema_file with an Avro schema."
         )
     written = [t for t in (spec.dead_letter_topic, spec.target if spec.sink is SinkKind.TOPIC else None) if t]
-    is_one_cluster = spec.sink_bootstrap == spec.source_options["kafka.bootstrap.servers"]
-    read = spec.source_options.get("subscribe", "").split(",") if is_one_cluster else []
-    if same := sorted(set(written) & set(read)):
-        raise BadFile(
-            f"{spec.at('source.topics')}: the pipeline would read {same[0]}, which it writes. Name another topic."
-        )
     if len(written) != len(set(written)):
         raise BadFile(
             f"{spec.at('dead_letter.topic')}: dead letters must not go to the topic of the sink. Name another topic."
         )
     try:
-        write_options({"kafka.bootstrap.servers": spec.sink_bootstrap, "topic": "checked"}, Reads.BATCH)
+        options = write_options({"kafka.bootstrap.servers": spec.sink_bootstrap, "topic": "checked"}, Reads.BATCH)
     except BadOption as error:
         raise BadFile(f"{spec.at('sink.bootstrap')}: {error}.") from error
+    is_one_cluster = not set(options.reads.bootstrap).isdisjoint(spec.reads.bootstrap)
+    same = [topic for topic in written if is_one_cluster and spec.reads.subscription.includes_topic(topic)]
+    if same:
+        pattern = spec.reads.subscription.pattern is not None
+        raise BadFile(
+            f"{spec.at('source.pattern' if pattern else 'source.topics')}: the pipeline would read {same[0]}, which it "
+            f"writes. Name another topic{', or exclude it in the pattern' if pattern else ''}."
+        )

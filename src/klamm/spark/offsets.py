@@ -30,6 +30,10 @@ class Subscription(NamedTuple):
             return re.search(self.pattern, partition.topic) is not None
         return partition.topic in (self.topics or ()) or partition in (self.partitions or ())
 
+    def includes_topic(self, topic: str) -> bool:
+        """Whether the read includes a partition of this topic, if it exists and is not internal."""
+        return self.includes(TopicPartition(topic, 0)) or any(p.topic == topic for p in self.partitions or ())
+
 
 class Bound(NamedTuple):
     """Where each partition's range begins or ends: one value for all, or one for each.

@@ -95,7 +95,7 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
             "option kafka.bootstrap.servers is missing; set it to HOST:PORT[,HOST:PORT], or set logDirs to read files"
         )
     streaming = reads is Reads.STREAM
-    return ReadOptions(
+    options = ReadOptions(
         bootstrap=value["kafka.bootstrap.servers"] or (),
         log_dirs=value["logDirs"] or (),
         table=value["table"],
@@ -121,6 +121,18 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
         fetch_min_bytes=value["kafka.fetch.min.bytes"],
         fetch_wait_ms=value["kafka.fetch.max.wait.ms"],
     )
+    _check_dead_letters(options)
+    return options
+
+
+def _check_dead_letters(options: ReadOptions) -> None:
+    """Raise BadOption where a read would read its own dead letters, and write them once more for ever."""
+    topic = options.values.on_error.dead_letters
+    if topic is not None and options.subscription.includes_topic(topic):
+        raise BadOption(
+            f"option onDecodeError=deadletter:{topic} writes to a topic that is read: name another topic, or exclude "
+            "it in subscribe, subscribePattern or assign"
+        )
 
 
 def _subscription(value: Mapping[str, Any]) -> Subscription:

@@ -99,6 +99,25 @@ WRONG = {
     "lost ranges as rows": ("maxOffsetsPerTrigger: 10", "onDataLoss: report", 9, "Set fail or skip"),
     "bad bootstrap": ("b1:9092", "b1", 3, "source.bootstrap: option kafka.bootstrap.servers is not valid: 'b1'"),
     "reads its dead letters": ("orders.dlq", "orders", 4, "the pipeline would read orders, which it writes"),
+    "reads its dead letters by a pattern": (
+        "topics: [orders, refunds]",
+        "pattern: ^orders",
+        4,
+        "the pipeline would read orders.dlq, which it writes. Name another topic, or exclude it in the pattern",
+    ),
+    "reads what it assigns and writes": (
+        "  topics: [orders, refunds]\n  start: latest\n  value:\n    format: json\n    schema: id BIGINT\n"
+        "  options: {maxOffsetsPerTrigger: 10}",
+        "  options: {assign: '{\"orders.dlq\": [1]}'}",
+        2,
+        "the pipeline would read orders.dlq, which it writes",
+    ),
+    "reads its dead letters from another broker of the cluster": (
+        "sink: {delta: tables/orders}\ndead_letter:\n  topic: orders.dlq",
+        "sink: {delta: tables/orders, bootstrap: 'b1:9092,b2:9092'}\ndead_letter: {topic: orders}",
+        4,
+        "the pipeline would read orders, which it writes",
+    ),
     "a step named source": ("big: SELECT", "source: SELECT", 10, "step 1 has the name source, which exists already"),
     "steps as a text": (
         "steps:\n  - big: SELECT * FROM source WHERE id > 9;\n  - ",

@@ -237,3 +237,16 @@ def test_a_global_timestamp_option_overrides_per_partition_timestamps_and_these_
     assert end("endingOffsets") == (7, False)
     assert end("endingOffsets", "endingOffsetsByTimestamp") == (5, True)
     assert end(*all_three) == (9, True)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [{"subscribe": "a,orders.dlq"}, {"subscribePattern": "^orders"}, {"assign": '{"orders.dlq": [3]}'}],
+    ids=lambda read: next(iter(read)),
+)
+def test_a_read_that_includes_its_topic_of_dead_letters_is_refused(read: dict[str, str]) -> None:
+    options = {"kafka.bootstrap.servers": "a:1", "valueFormat": "string", "onDecodeError": "deadletter:orders.dlq"}
+
+    with pytest.raises(BadOption, match=r"onDecodeError=deadletter:orders\.dlq writes to a topic that is read: name"):
+        read_options(options | read)
+    assert read_options(options | {"subscribe": "orders"}).values.on_error.dead_letters == "orders.dlq"
