@@ -244,7 +244,10 @@ class Log(ReadableLog):
         """The high watermark, or the start of the oldest undecided transaction below it."""
         if self._producer_state.is_restoring:
             return self._log_start
-        unstable = self.producers.first_unstable_offset if self.producers.has_transactions else None
+        if not self.producers.has_transactions:
+            return self._high_watermark
+        self.producers.on_high_watermark(self._high_watermark)  # a replay finds transactions that ended long ago
+        unstable = self.producers.first_unstable_offset
         if unstable is None:
             return self._high_watermark
         return max(self._log_start, min(unstable, self._high_watermark))

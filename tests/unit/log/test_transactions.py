@@ -68,6 +68,20 @@ def test_truncating_an_abort_marker_reopens_its_transaction(orders: Partition) -
     assert refusal(log, 1) is ErrorCode.INVALID_TXN_STATE
 
 
+def test_truncating_unreplicated_records_keeps_the_last_stable_offset(orders: Partition) -> None:
+    """The high watermark does not move: nothing else would tell that the earlier transaction is replicated."""
+    log = orders.open()
+    send(log, 0, transactional=True)
+    mark(log, ControlType.COMMIT)
+    log.append_as_leader(batch("b"), 0)
+    log.update_high_watermark(3)
+    send(log, 1, transactional=True)
+
+    log.truncate_to(3)
+
+    assert (log.high_watermark, log.last_stable_offset) == (3, 3)
+
+
 def test_truncating_a_commit_marker_lowers_the_last_stable_offset(orders: Partition) -> None:
     """Also where the marker was replicated: an unclean election truncates below the high watermark."""
     log = orders.open()
