@@ -167,9 +167,15 @@ class LogRegistry:
     # -- failure -------------------------------------------------------------------------------------------------------
 
     def on_log_failed(self, log: LogStorage, error: OSError) -> None:
-        """Take the log's data directory offline."""
-        is_future = self._futures.logs.get(log.partition) is log
-        home = self._futures.home_of(log.partition) if is_future else self.homes.get(log.partition)
+        """Take the log's data directory offline.
+
+        A deleted log has none: what a thread misses there must not count against a new log of the partition.
+        """
+        partition = log.partition
+        if self._futures.logs.get(partition) is log:
+            home = self._futures.home_of(partition)
+        else:
+            home = self.homes[partition] if self.logs.get(partition) is log else None
         if home is not None:
             self.take_offline(home, str(error))
 

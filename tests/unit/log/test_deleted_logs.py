@@ -88,3 +88,28 @@ def test_the_log_of_a_topic_with_the_longest_name_can_be_deleted(node: Node) -> 
 
     node.run(main)
     node.run(lambda logs: node.pass_time(1))
+
+
+def test_a_thread_that_misses_files_of_a_deleted_log_takes_no_new_log_offline(node: Node) -> None:
+    """Its producers were being read again after a truncation; a topic of the same name has the directory now."""
+
+    async def main(logs: LogManager) -> None:
+        deleted = created(logs)
+        deleted.append_as_leader(batch("a"), 0)
+        deleted.roll()
+        for sequence in range(100):
+            deleted.append_as_leader(batch("x" * 1000, producer=(1, 0, sequence)), 0)
+        await node.pass_time(1)
+        node.disk.delay_s = 1.0
+        deleted.truncate_to(90)
+        assert deleted.is_restoring_producers
+        await node.pass_time(0.5)
+
+        logs.delete(ORDERS)
+        new = created(logs)
+        await node.pass_time(5)
+
+        assert (logs.get(ORDERS), new.has_failed) == (new, False)
+
+    node.run(main)
+    assert node.failures == []
