@@ -4,6 +4,7 @@ Source: LogManager.scala (maybeUpdatePreferredLogDir, replaceCurrentWithFutureLo
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from klamm.log.errors import StorageFailed
@@ -141,6 +142,7 @@ class DirectoryMoves:
             disk.rename(new.directory, path)
             disk.sync_directory(new_home.path)
         except OSError as error:
+            self._keep_replaced(old, path, new.directory)
             raise self._registry.failure(new_home, f"cannot move {partition}", error) from error
         new.move_to(path, self._housekeeping)
         new.update_high_watermark(old.high_watermark)
@@ -153,3 +155,15 @@ class DirectoryMoves:
         except OSError as error:
             self._registry.take_offline(old_home, str(error))
         return new
+
+    def _keep_replaced(self, old: Log, path: str, future_path: str) -> None:
+        """Undo a promotion that failed in the new directory: the old log stays in use, so no start may delete it."""
+        disk, mark = self._world.disk, f"{old.directory}/{REPLACED_BY}"
+        with suppress(OSError):
+            if disk.exists(path):
+                disk.rename(path, future_path)
+        try:
+            disk.remove(mark)
+            disk.sync_directory(old.directory)
+        except OSError as error:
+            self._registry.take_offline(self._registry.homes[old.partition], str(error))

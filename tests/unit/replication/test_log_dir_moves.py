@@ -331,6 +331,37 @@ def test_a_crash_at_any_step_of_replacing_a_log_by_its_moved_copy_loses_nothing(
     run(scenario)
 
 
+@pytest.mark.parametrize("step", ["rename", "sync_directory"])
+def test_a_log_whose_moved_copy_could_not_replace_it_is_not_deleted_at_the_next_start(
+    run: Run, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        first, second = directories(cluster)
+        disk = cluster.logs[1].manager._world.disk
+        real = getattr(disk, step)
+
+        def fail_in_second(path: str, *arguments: str) -> None:
+            real(path, *arguments)
+            is_promotion = path == second or f"{second}/{P0}" in arguments
+            if is_promotion:
+                raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, step, fail_in_second)
+            await alter(cluster, second)
+            await asyncio.sleep(1)
+        assert cluster.logs[1].manager.live_directories == [first]
+        assert await cluster.produce(1, b"20") is NONE
+        await cluster.crash(1)
+        await cluster.start(1)
+
+        assert cluster.values(1) == [b"%d" % number for number in range(21)]
+        assert cluster.logs[1].manager.directory_of(P0) == first
+
+    run(scenario)
+
+
 def test_a_move_between_log_directories_continues_after_a_restart(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
