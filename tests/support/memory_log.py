@@ -91,6 +91,7 @@ class MemoryLog:
     on_start_moved: Callable[[], None] = lambda: None
     on_synced: Callable[[], None] = lambda: None
     syncs_before_ack: bool = False
+    is_restoring_producers: bool = False
     truncations: list[int] = field(default_factory=list)
     is_durable: bool = True
     """A truncation is to be synced, as nothing else is."""

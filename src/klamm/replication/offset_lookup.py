@@ -39,7 +39,8 @@ async def look_up_offset(
     """The offset for a timestamp, or for a special one such as earliest; consumers get none above their visible end.
 
     Raises PartitionRefused: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, and OFFSET_NOT_AVAILABLE
-    while a new leader's high watermark has not reached its epoch. Raises also what `Log.offset_for_timestamp` raises.
+    while a new leader's high watermark has not reached its epoch, or the last stable offset is not known. Raises also
+    what `Log.offset_for_timestamp` raises.
     """
     partition.check_leader_epoch(current_leader_epoch)
     own_log = partition.hosted_log if replica_id == DEBUGGING_CONSUMER else partition.leader_log
@@ -76,10 +77,20 @@ def segment_offsets_before(partition: Partition, timestamp: int, most: int, repl
 
 
 def _visible_end(own_log: Log, isolation: Isolation, is_client: bool) -> int:
-    """The offset below which the requester may see records, by its isolation level."""
+    """The offset below which the requester may see records, by its isolation level.
+
+    Raises PartitionRefused while the last stable offset is not known.
+    """
     if not is_client:
         return own_log.end_offset
-    return own_log.last_stable_offset if isolation is Isolation.READ_COMMITTED else own_log.high_watermark
+    if isolation is Isolation.READ_UNCOMMITTED:
+        return own_log.high_watermark
+    if own_log.is_restoring_producers:
+        raise PartitionRefused(
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+            f"{own_log.partition} was truncated, and which of its transactions are open is being read again. Retry.",
+        )
+    return own_log.last_stable_offset
 
 
 def _require_committed_epoch(partition: Partition, own_log: Log) -> None:

@@ -78,6 +78,35 @@ def test_list_offsets_latest_is_the_log_end_only_for_replicas_and_debugging_cons
     run(scenario)
 
 
+@pytest.mark.parametrize("timestamp", [Timestamp.LATEST, 10])
+def test_list_offsets_with_read_committed_is_refused_while_producers_are_restored_after_a_truncation(
+    run_on_disk: Run, timestamp: int
+) -> None:
+    """The log start would be the answer to LATEST: the consumer would read the whole log again."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), epoch=2, tell=[1])
+        for sequence in range(100):
+            content = build_batch([NewRecord(b"x" * 1000, None, 10)], producer_id=1, base_sequence=sequence)
+            await cluster.brokers[1].append(1, 0, {P0: content})
+        own_log = cast(Log, cluster.log(1))
+        own_log.truncate_to(90)  # as a follower would
+        assert own_log.is_restoring_producers
+
+        async def answer(isolation: Isolation) -> tuple[ErrorCode, int]:
+            cluster.partition(1).leader_epoch_start = 0
+            result = await look(cluster, timestamp, isolation=isolation)
+            return result.error, result.offset
+
+        assert await answer(Isolation.READ_COMMITTED) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+        latest = 90 if timestamp == Timestamp.LATEST else 0
+        assert await answer(Isolation.READ_UNCOMMITTED) == (ErrorCode.NONE, latest)
+        await asyncio.sleep(1)
+        assert await answer(Isolation.READ_COMMITTED) == (ErrorCode.NONE, latest)
+
+    run_on_disk(scenario)
+
+
 def test_list_offsets_with_read_committed_finds_no_record_above_the_last_stable_offset(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
