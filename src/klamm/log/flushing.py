@@ -33,6 +33,8 @@ class FlushJob:
     small_files: tuple[Replacement, ...] = ()
     newest_segment: int = -1
     """The base offset of the newest segment whose files are synced."""
+    syncs_end: bool = False
+    """Whether the active segment is among them, and so a truncation, which ends in it or in a segment before."""
 
     def run(self, disk: Disk) -> None:
         """Write the checkpoint files, then sync the segments and directories of this flush. Raises OSError."""
@@ -95,7 +97,15 @@ class Durability:
         above = directory.rpartition("/")[0]
         directories = (directory,) if self._is_directory_synced else (directory, above)
         newest = max((segment.base_offset for segment in unsafe), default=-1)
-        return FlushJob(target, self._generation, files_to_sync(unsafe), directories, tuple(small_files), newest)
+        return FlushJob(
+            target,
+            self._generation,
+            files_to_sync(unsafe),
+            directories,
+            tuple(small_files),
+            newest,
+            syncs_end=newest == segments.active.base_offset,
+        )
 
     def sync_job(self, segments: Segments, directory: str, target: int) -> FlushJob | None:
         """The sync of the batches up to `target`, without indexes; None where they are on the device.
@@ -114,14 +124,15 @@ class Durability:
         elif newest > self._newest_named or self.is_truncated:
             directories = (directory,)
         paths = tuple(segment.log_path for segment in unsafe)
-        return FlushJob(target, self._generation, paths, directories, newest_segment=newest)
+        syncs_end = newest == segments.active.base_offset
+        return FlushJob(target, self._generation, paths, directories, newest_segment=newest, syncs_end=syncs_end)
 
     def on_synced(self, job: FlushJob) -> None:
         """Note which batches are on the device after a sync, unless a truncation voided it meanwhile."""
         if job.directories:
             self._is_directory_synced = True
         if job.generation == self._generation:
-            self.is_truncated = False
+            self.is_truncated = self.is_truncated and not job.syncs_end
             self.synced = max(self.synced, job.up_to)
             self._newest_named = max(self._newest_named, job.newest_segment)
 

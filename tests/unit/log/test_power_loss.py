@@ -267,3 +267,22 @@ def test_records_removed_by_a_synced_truncation_never_precede_newer_records_afte
         assert found == ["old", "new", "new", "new", "new"][: len(found)], seed
         ends.add(len(found))
     assert len(ends) > 2
+
+
+def test_a_flush_of_the_segments_before_a_truncated_one_does_not_count_as_its_sync() -> None:
+    """A roll before the truncation requested it."""
+
+    async def truncate(logs: LogManager) -> tuple[bool, bool]:
+        log = get_or_create(logs, ORDERS, TopicConfig.parse(), None, is_new=True)
+        for is_rolled in (True, False):
+            log.append_as_leader(batch("old"), 1)
+            log.append_as_leader(batch("old"), 1)
+            if is_rolled:
+                log.roll()
+        log.truncate_to(3)
+        await log.flush(log.segments.active.base_offset)
+        after_rolled = log.is_durable
+        await log.wait_until_durable()
+        return after_rolled, log.is_durable
+
+    assert SimulatedNode().run(truncate) == (False, True)
