@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Final
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from klamm.log.errors import ColdRead, NotCached
 from klamm.runtime.disk import Disk, File
@@ -39,7 +39,7 @@ class OpenFiles:
     lent stay open beside the others until their last reader lets go, at most as many again.
     """
 
-    __slots__ = ("_files", "_lent", "_most", "_read_before", "disk")
+    __slots__ = ("_cut", "_files", "_lent", "_most", "_read_before", "disk")
 
     def __init__(self, disk: Disk, most: int = DEFAULT_MAX_OPEN_FILES) -> None:
         self.disk = disk
@@ -47,6 +47,8 @@ class OpenFiles:
         self._files: OrderedDict[str, SharedFile] = OrderedDict()
         self._lent: WeakValueDictionary[str, SharedFile] = WeakValueDictionary()
         """By path, what readers took hold of; also what is no longer among `_files`."""
+        self._cut: dict[str, WeakSet[SharedFile]] = {}
+        """By path, what readers took hold of before the file was truncated: it may be truncated further."""
         self._read_before: Container[ColdRead] | None = None
         """While set, all other reads use the page cache only."""
 
@@ -101,10 +103,11 @@ class OpenFiles:
 
         Other bytes may be written there afterwards, so later readers get the file opened again.
         """
-        holder = self._files.pop(path, None) or self._lent.get(path)
-        if holder is not None:
-            holder.valid_bytes = min(holder.valid_bytes, size)
-        self._lent.pop(path, None)
+        self._files.pop(path, None)
+        if (lent := self._lent.pop(path, None)) is not None:
+            self._cut.setdefault(path, WeakSet()).add(lent)
+        for cut in self._cut.get(path, ()):
+            cut.valid_bytes = min(cut.valid_bytes, size)
         self.get(path).truncate(size)
 
     def _get(self, path: str) -> SharedFile:
@@ -133,6 +136,7 @@ class OpenFiles:
         """Remove a file that was renamed or deleted from the cache, and close it once no reader keeps it."""
         self._files.pop(path, None)
         self._lent.pop(path, None)
+        self._cut.pop(path, None)
 
     def close(self) -> None:
         """Remove all files from the cache; each is closed once no reader keeps it."""

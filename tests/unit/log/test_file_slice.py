@@ -218,3 +218,17 @@ def test_a_file_dropped_from_the_cache_is_closed_when_its_last_reader_ends(tmp_p
     kept.clear()
 
     assert descriptors() == before
+
+
+def test_a_file_slice_kept_over_a_truncation_notices_the_next_one(orders: Partition) -> None:
+    log = filled(orders, 4)
+    chosen = slice_of(log, 0, 2 * SIZE)
+    log.truncate_to(3)
+    assert len(content(chosen)) == 2 * SIZE
+
+    log.truncate_to(1)
+    for value in "xyz":
+        log.append_as_leader(batch(value), 1)
+
+    with pytest.raises(SliceLost):
+        content(chosen)
