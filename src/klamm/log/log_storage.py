@@ -219,7 +219,7 @@ class LogStorage:
     def _roll(self, base_offset: int | None = None) -> Segment:
         """Close the active segment and create the next one."""
         base = self.end_offset if base_offset is None else base_offset
-        self._producer_state.write_snapshot()
+        self._producer_state.write_snapshot(base)
         segment = self._local.roll(base)
         if self._owner is not None:
             self._owner.on_rolled(self)

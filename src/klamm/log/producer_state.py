@@ -53,8 +53,12 @@ class ProducerState:
             entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
             active.transaction_index.append(entry)
 
-    def write_snapshot(self) -> None:
-        """Write a producer snapshot at the log end. Raises OSError."""
+    def write_snapshot(self, base_offset: int) -> None:
+        """Write the producer snapshot of a segment that begins at this offset, the log end or behind. Raises OSError.
+
+        It is flushed and removed with the segment, by whose name it is found.
+        """
+        self.producers.end_offset = base_offset
         self._snapshots.write(self.producers)
 
     def write_last_snapshot(self, segments: Segments, log_start: int) -> str | None:

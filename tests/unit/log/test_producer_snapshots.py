@@ -1,12 +1,27 @@
 """Snapshots of the producer state: the layout of Kafka, and damage."""
 
 import pytest
-from tests.unit.log.support import batch
+from tests.unit.log.support import Partition, batch
 
 from klamm.log.errors import CorruptFile
+from klamm.log.names import SNAPSHOT, offset_of
 from klamm.log.producers import Producers
 from klamm.log.snapshots import parse_snapshot, snapshot_bytes
 from klamm.wire.records import header_at
+
+
+def test_a_segment_that_begins_behind_a_gap_has_its_producer_state_snapshot(orders: Partition) -> None:
+    """A compacted leader leaves gaps. A snapshot of another name would stay when its segment is deleted."""
+    log = orders.open(segment_bytes=200)
+    for base in range(0, 500, 100):
+        log.append_as_follower(batch("a" * 100, producer=(7, 0, base), base_offset=base, epoch=0))
+
+    names = orders.world.disk.list_directory(log.directory)
+
+    assert [offset_of(name) for name in names if name.endswith(SNAPSHOT)] == [100, 200, 300, 400]
+    log.truncate_to(401)
+    log.truncate_to(350)
+    assert (log.end_offset, log.producers.by_id[7].last_sequence) == (301, 300)
 
 
 def test_a_producer_state_snapshot_has_kafkas_layout() -> None:
