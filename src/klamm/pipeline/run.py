@@ -14,7 +14,7 @@ from klamm.pipeline.errors import PipelineFailed, cause_of
 from klamm.pipeline.letters import letter_records, original_rows
 from klamm.pipeline.replay import replay_options
 from klamm.pipeline.rows import LETTER, REASON, dead_rows, good_rows, prepare, run_steps
-from klamm.pipeline.sinks import BatchName, Sink, TopicSink, sink_of
+from klamm.pipeline.sinks import BatchName, Sink, letters_of, sink_of
 from klamm.pipeline.spec import Spec
 from klamm.pipeline.state import REPLAY, RUN, BatchStatus, StateDirectory, Status
 from klamm.runtime.blocking import RealBlockingWorld
@@ -38,9 +38,7 @@ class PipelineRun:
         self._replays = replays
         self._state = StateDirectory(disk, spec.state, REPLAY if replays else RUN)
         self._sink: Sink = sink_of(spec, disk)
-        self._letters = None
-        if spec.dead_letter_topic is not None:
-            self._letters = TopicSink(spec, spec.dead_letter_topic, "dead-letters", "dead_letter.topic")
+        self._letters = letters_of(spec)
         self._now_s = RealBlockingWorld().now_s
         self._measured: dict[int, tuple[int, dict[str, float]]] = {}
         self._status = Status(RealClock().now_ms())

@@ -1,5 +1,6 @@
 """Where a pipeline writes: each micro-batch once, recognised by the id of its query and its number."""
 
+import hashlib
 import math
 from posixpath import join
 from typing import Final, NamedTuple, Protocol
@@ -21,6 +22,9 @@ from klamm.spark.sink_schema import sink_columns
 
 _RANK: Final = "klamm_rank"
 _MS_PER_HOUR: Final = 3_600_000
+_MAX_REQUEST_BYTES: Final = 64 << 20
+"""No pipeline sets a limit of its own for records: that of the topic, `max.message.bytes`, decides."""
+_DIGEST_CHARS: Final = 12
 _PENDING: Final = "_pending-"
 """Readers of Parquet ignore directories that begin with an underscore."""
 
@@ -223,8 +227,24 @@ class TopicSink:
             "delivery": "exactly-once",
             "writeId": f"{self._spec.name}.{batch.query}.{self._purpose}",
             "writeBatch": str(batch.number),
+            "kafka.max.request.size": str(_MAX_REQUEST_BYTES),
         }
         rows.write.format("klamm").mode("append").options(**options).save()
+
+
+def letters_of(spec: Spec) -> TopicSink | None:
+    """The topic of dead letters; None where the file names none.
+
+    Its writes have a name that changes with decoding and expectations. An interrupted micro-batch that runs again after
+    such a change may have other dead letters, which would be lost if the earlier ones were taken for them.
+    """
+    if spec.dead_letter_topic is None:
+        return None
+    values = spec.reads.values
+    expectations = [(e.name, e.condition) for e in spec.expectations]
+    rules = (spec.dead_letter_topic, values.format, values.schema, values.registry, expectations)
+    digest = hashlib.sha256(repr(rules).encode()).hexdigest()[:_DIGEST_CHARS]
+    return TopicSink(spec, spec.dead_letter_topic, f"dead-letters.{digest}", "dead_letter.topic")
 
 
 def sink_of(spec: Spec, disk: Disk) -> Sink:

@@ -1,4 +1,4 @@
-"""Upserts into a Delta table, without Spark: which of two rows of a key stays."""
+"""Sinks without Spark: which of two rows of a key an upsert keeps, and under which name dead letters are written."""
 
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from klamm.model.errors import UsageError
-from klamm.pipeline.sinks import SinkFailed, compact_table, merge_newer
+from klamm.pipeline.sinks import BatchName, SinkFailed, compact_table, letters_of, merge_newer
 from klamm.pipeline.spec import Spec, Upsert, parse_spec
 from klamm.runtime.disk import RealDisk
+from klamm.spark.option_set import Reads
+from klamm.spark.sink_options import WriteOptions, write_options
 
 COLUMNS = pa.schema(
     [("the key", pa.string()), ("part", pa.int64()), ("at", pa.string()), ("n", pa.int64()), ("v", pa.int64())]
@@ -78,3 +80,71 @@ def test_only_an_existing_delta_table_can_be_compacted(tmp_path: Path) -> None:
         compact_table(spec("parquet: out"), 0)
     with pytest.raises(SinkFailed, match="Run the pipeline first"):
         compact_table(spec(f"delta: {tmp_path}/none"), 0)
+
+
+class Written:
+    """Rows whose write is only recorded."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+        self.write = self
+
+    def format(self, name: str) -> "Written":
+        assert name == "klamm"
+        return self
+
+    def mode(self, name: str) -> "Written":
+        assert name == "append"
+        return self
+
+    def options(self, **given: str) -> "Written":
+        self.given = given
+        return self
+
+    def save(self) -> None:
+        """Write nothing."""
+
+
+LETTERS = """pipeline: p
+source: {bootstrap: 'b:1', topics: t, value: {format: json, schema: id BIGINT}}
+steps: [SELECT id FROM source]
+expect: {positive: id > 0}
+sink: {delta: table}
+dead_letter: {topic: dlq}
+"""
+
+
+def write_of_letters(text: str) -> WriteOptions:
+    sink, rows = letters_of(parse_spec(RealDisk(), "/p.yaml", text)), Written()
+    assert sink is not None
+    sink.write(rows, BatchName("5f0c3e1a-0000-4000-8000-000000000001", 7))  # type: ignore[arg-type]
+    return write_options(rows.given, Reads.BATCH)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_same"),
+    [
+        ("SELECT id", "SELECT 2 * id AS id", True),
+        ("expect:", "# more than zero\nexpect:", True),
+        ("id > 0", "id > 1", False),
+        ("positive: id > 0", "positive: id > 0, small: id < 9", False),
+        ("id BIGINT", "id INT", False),
+        ("topic: dlq", "topic: dlq2", False),
+    ],
+)
+def test_dead_letters_are_taken_for_written_only_while_decoding_and_expectations_are_the_same(
+    old: str, new: str, is_same: bool
+) -> None:
+    assert old in LETTERS
+    before, after = write_of_letters(LETTERS), write_of_letters(LETTERS.replace(old, new))
+
+    assert (before.write_id == after.write_id) == is_same
+    assert (before.write_batch, after.write_batch) == (7, 7)
+
+
+def test_a_long_pipeline_name_leaves_room_for_the_name_of_its_writes() -> None:
+    assert write_of_letters(LETTERS.replace("pipeline: p", f"pipeline: {'p' * 100}")).write_id
+
+
+def test_the_topic_decides_how_large_a_dead_letter_may_be() -> None:
+    assert write_of_letters(LETTERS).send.max_request_bytes > 32 << 20
