@@ -304,8 +304,9 @@ class Fetcher:
                 if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     out_of_range.append((topic_partition, followed))
                 elif answer.error_code:
-                    refusals[ErrorCode(answer.error_code).name] += 1
-                    self._on_partition_error(topic_partition, followed, ErrorCode(answer.error_code), sent.leader_epoch)
+                    error = ErrorCode(answer.error_code)
+                    refusals[error.name] += 1
+                    self._on_partition_error(topic_partition, followed, error, sent.leader_epoch)
                 elif answer.diverging_epoch.end_offset >= 0:
                     end = EpochEnd(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
                     diverging.append((topic_partition, followed, end))
@@ -315,8 +316,7 @@ class Fetcher:
                     if own_log is not None and _must_be_synced(own_log):
                         self._unsynced[topic_partition] = own_log
         await self._sync_before_next_fetch()
-        if refusals:
-            log.info("the leader answered some partitions of a fetch with errors", **refusals)
+        _log_refusals(refusals)
         for topic_partition, followed, end in diverging:
             if self._is_current(topic_partition, followed):  # a flush may have taken time (KAFKA-7786)
                 self._truncate_diverged(topic_partition, followed, end)
@@ -394,21 +394,18 @@ class Fetcher:
         self, topic_partition: TopicPartition, followed: PartitionFetchState, error: ErrorCode, sent_epoch: int
     ) -> None:
         """Stop fetching where the leader epoch is fenced, until the next LeaderAndIsr; delay after other errors."""
-        if error is ErrorCode.FENCED_LEADER_EPOCH and sent_epoch == followed.leader_epoch:
+        is_fenced = error is ErrorCode.FENCED_LEADER_EPOCH and sent_epoch == followed.leader_epoch
+        if is_fenced:
             self._stop_fetching(topic_partition)
-            log.info(
-                "the leader fenced this follower's leader epoch: the partition is not fetched until the next "
-                "LeaderAndIsr",
-                partition=str(topic_partition),
-                epoch=sent_epoch,
-            )
-            return
+        else:
+            self._delay(topic_partition)
         log.debug(
-            "the leader answered a partition of a fetch with an error: fetching it again later",
+            "the leader answered a partition of a fetch with an error",
             partition=str(topic_partition),
             error=error.name,
+            epoch=sent_epoch,
+            fetched_again="after the next LeaderAndIsr" if is_fenced else "later",
         )
-        self._delay(topic_partition)
 
     def _truncate_diverged(
         self, topic_partition: TopicPartition, followed: PartitionFetchState, leader: EpochEnd
@@ -467,12 +464,19 @@ class Fetcher:
         except PartitionRefused as refusal:
             if self._is_current(topic_partition, followed):  # else it refuses an earlier leader epoch
                 self._on_partition_error(topic_partition, followed, refusal.code, epoch)
+                _log_refusals(Counter([refusal.code.name]))
         except StorageFailed as error:
             self._mark_failed(topic_partition, error)
 
     def _is_current(self, topic_partition: TopicPartition, followed: PartitionFetchState) -> bool:
         """Whether the partition is still fetched in the same leader epoch and is not delayed."""
         return self._followed.get(topic_partition) is followed and topic_partition not in self._delayed
+
+
+def _log_refusals(refusals: Counter[str]) -> None:
+    """Log how many partitions the leader refused with each error, in one line: a leader that moves refuses hundreds."""
+    if refusals:
+        log.info("the leader answered some partitions of a fetch with errors", **refusals)
 
 
 def _must_be_synced(own_log: Log) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from tests.support.memory_log import batch
 from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
 from tests.unit.replication.runs import Run
@@ -217,6 +218,17 @@ def test_fenced_leader_epoch_stops_fetching_a_partition_until_the_next_leader_an
         assert len(leader.fetches()) == 2
 
     follow(scenario, answer(data(0, ErrorCode.FENCED_LEADER_EPOCH)))
+
+
+def test_many_partitions_that_the_leader_fenced_are_logged_in_one_line(follow: Follow) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        with capture_logs() as lines:
+            await settle()
+        assert fetcher.failed == {P0, P1}
+        assert [line["FENCED_LEADER_EPOCH"] for line in lines if line["log_level"] == "info"] == [2]
+
+    fenced = [data(number, ErrorCode.FENCED_LEADER_EPOCH) for number in (0, 1)]
+    follow(scenario, answer(*fenced), records=(0, 0))
 
 
 def test_the_response_to_a_fetch_of_an_older_leader_epoch_is_ignored(follow: Follow) -> None:
