@@ -319,7 +319,9 @@ class Partition:
         Returns whether it moved.
         """
         own_log = self.log
-        if own_log is None or not self.is_leader or self.is_under_min_isr:
+        if own_log is None or not self.is_leader or own_log.high_watermark == own_log.end_offset:
+            return False
+        if self.is_under_min_isr:
             return False
         context = self.context
         offset = next_high_watermark(

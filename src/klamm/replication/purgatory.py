@@ -73,6 +73,11 @@ class Purgatory(Generic[KeyT]):
             operation.complete(True)
         return len(done)
 
+    def check_all(self) -> None:
+        """Complete the operations whose condition is true now, under any key."""
+        for key in list(self._by_key):
+            self.check(key)
+
     def _register(self, operation: DelayedOperation[KeyT], keys: tuple[KeyT, ...]) -> None:
         """Add the operation under each key."""
         self._waiting += 1

@@ -86,9 +86,9 @@ class ReplicaManager:
         self._logs = logs
         self._alter_partition = AlterPartitionManager(broker_id, broker_epoch, send_alter_partition)
         self._produces: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
-        deletes: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
+        self._deletes: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
         context = ReplicationContext(
-            broker_id, metadata, self._alter_partition, self._produces, deletes, _now_ms, quotas.leader,
+            broker_id, metadata, self._alter_partition, self._produces, self._deletes, _now_ms, quotas.leader,
             settings.replica_lag_time_max_ms,
         )  # fmt: skip
         self.counts = context.counts
@@ -112,7 +112,7 @@ class ReplicaManager:
             lambda partitions: self._fetches.on_leader_epochs_begun(partitions),
         )
         self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers, world.request_slices)
-        self._deletion = RecordDeletion(self._hosted, deletes, world.request_slices)
+        self._deletion = RecordDeletion(self._hosted, self._deletes, world.request_slices)
         self._moves = None
         if future_logs is not None:
             self._moves = LogDirMoves(
@@ -193,7 +193,7 @@ class ReplicaManager:
         """Check again the high watermarks and waiting DeleteRecords requests, which do not wait for dead brokers."""
         for partition in self._hosted:
             partition.recheck_high_watermark()
-            partition.check_waiting_deletes()
+        self._deletes.check_all()
 
     # ---- clients and followers
 

@@ -30,6 +30,23 @@ def test_checking_a_purgatory_key_completes_its_delayed_operation_when_the_condi
     SimulatedLoop().run(main())
 
 
+def test_checking_a_purgatory_under_all_keys_completes_what_is_done_under_any_of_them() -> None:
+    async def main() -> None:
+        purgatory: Purgatory[str] = Purgatory()
+        changed = {"b", "d"}
+        waiting = [
+            asyncio.create_task(purgatory.wait(keys, lambda keys: not changed.isdisjoint(keys), 10))
+            for keys in ("ac", "ae", "ec")
+        ]
+        await asyncio.sleep(1)
+        changed.add("e")
+        purgatory.check_all()
+        assert [await task for task in waiting] == [False, True, True]
+        assert asyncio.get_running_loop().time() == 10
+
+    SimulatedLoop().run(main())
+
+
 def test_a_delayed_operation_not_complete_in_time_returns_false_after_the_timeout() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
