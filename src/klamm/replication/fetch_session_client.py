@@ -1,10 +1,12 @@
 """The follower's side of a fetch session: partitions that the next request names. Source: FetchSessionHandler.java.
 
-While the session lives, a request names only partitions that changed, so its cost grows with the changes.
+While the session lives, a request names only partitions that changed, so its cost grows with the changes. It grows by
+some partitions with each request: see decision 0028.
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from klamm.model.errors import ErrorCode
@@ -16,6 +18,12 @@ from klamm.wire.messages import FetchPartition, FetchRequest, FetchResponse, Fet
 NEWEST_VERSION: Final = 17
 NEWEST_VERSION_BY_NAME: Final = 12
 NOT_GIVEN: Final = BrokerId(-1)
+MIN_ADDED: Final = 250
+ADDED_SHARE: Final = 16
+"""A request adds at least `MIN_ADDED` partitions to the session, or this part of those that wait to be added. While it
+is answered, acks=all waits on the partitions that the leader already takes as in sync."""
+MIN_FOLLOWED: Final = 25
+"""A request that adds so many partitions is answered at once: more of the same LeaderAndIsr mostly follow."""
 
 
 class FetchPosition(NamedTuple):
@@ -52,16 +60,21 @@ class FetchSessionClient:
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._by_id = True
+        self._is_granted = True
+        """Whether the leader has a session for this follower, or was not asked yet."""
         self._sent: dict[TopicPartition, FetchPosition] = {}
         self._changed: dict[TopicPartition, FetchPosition] = {}
+        """New positions of partitions in the session."""
+        self._added: dict[TopicPartition, FetchPosition] = {}
+        """Positions of partitions that the session does not contain yet, in the order in which they are added."""
         self._forgotten: dict[TopicPartition, uuid.UUID] = {}
         """What the leader's session contains by these topic ids, and is not fetched, or by another id."""
         self._without_id: set[TopicPartition] = set()
         self._names: dict[uuid.UUID, str] = {}
 
     def __len__(self) -> int:
-        """The partitions the next request covers."""
-        return len(self._sent) + sum(tp not in self._sent for tp in self._changed)
+        """The number of partitions in the session and of those still to be added."""
+        return len(self._sent) + len(self._added)
 
     def last_sent(self, topic_partition: TopicPartition) -> FetchPosition | None:
         """The position last sent for a partition; None where the session does not contain it."""
@@ -72,8 +85,8 @@ class FetchSessionClient:
         return self._names.get(topic_id)
 
     def set_position(self, topic_partition: TopicPartition, position: FetchPosition) -> None:
-        """Fetch the partition from this position in the next request; adds it to the session if needed."""
-        self._changed[topic_partition] = position
+        """Fetch the partition from this position in the next request, or once it is its turn to be added."""
+        (self._changed if topic_partition in self._sent else self._added)[topic_partition] = position
         if position.topic_id == ZERO_ID:
             self._without_id.add(topic_partition)
         else:
@@ -83,23 +96,33 @@ class FetchSessionClient:
     def forget(self, topic_partition: TopicPartition) -> None:
         """Remove the partition from the session; its data in a response under way is ignored."""
         self._changed.pop(topic_partition, None)
+        self._added.pop(topic_partition, None)
         self._without_id.discard(topic_partition)
         sent = self._sent.pop(topic_partition, None)
         if sent is not None:
             self._forgotten[topic_partition] = sent.topic_id
 
     def build(self, settings: FetchSettings, broker_epoch: int, max_wait_ms: int | None = None) -> BuiltRequest:
-        """The next request, by topic names where any partition has no topic id, else by topic ids."""
+        """The next request, by topic names where any partition has no topic id, else by topic ids.
+
+        A request that adds many partitions is answered at once, so that the next one can add others.
+        """
         by_id = not self._without_id
         if by_id != self._by_id:
             self._by_id = by_id
             self._epoch = INITIAL_EPOCH
-        for tp, position in self._changed.items():
-            if (sent := self._sent.get(tp)) is not None and sent.topic_id != position.topic_id:
-                self._forgotten[tp] = sent.topic_id
-        self._sent.update(self._changed)
         is_full = self._epoch == INITIAL_EPOCH
-        named = self._sent if is_full else self._changed
+        if is_full:
+            self._added = {**self._sent, **self._changed, **self._added}
+            self._sent, self._changed = {}, {}
+        added = self._take_added()
+        if self._is_granted and len(added) >= MIN_FOLLOWED:
+            max_wait_ms = 0
+        for tp, position in self._changed.items():
+            if (sent := self._sent[tp]).topic_id != position.topic_id:
+                self._forgotten[tp] = sent.topic_id
+        named = {**self._changed, **added}
+        self._sent.update(named)
         request = FetchRequest(
             replica_id=NOT_GIVEN if by_id else settings.replica_id,
             replica_state=ReplicaState(settings.replica_id, broker_epoch) if by_id else ReplicaState(),
@@ -109,13 +132,21 @@ class FetchSessionClient:
             session_id=self._session_id,
             session_epoch=self._epoch,
             topics=_group_by_topic(named.items(), settings.partition_max_bytes),
-            forgotten_topics_data=[] if is_full else _group_forgotten(self._no_longer_fetched(by_id)),
+            forgotten_topics_data=[] if is_full else _group_forgotten(self._no_longer_fetched(by_id, named)),
         )
         self._changed = {}
         self._forgotten = {}
         return BuiltRequest(request, NEWEST_VERSION if by_id else NEWEST_VERSION_BY_NAME)
 
-    def _no_longer_fetched(self, by_id: bool) -> dict[TopicPartition, uuid.UUID]:
+    def _take_added(self) -> dict[TopicPartition, FetchPosition]:
+        """The partitions that the next request adds; all where the leader keeps no session for this follower."""
+        waiting = len(self._added)
+        count = max(MIN_ADDED, waiting // ADDED_SHARE) if self._is_granted else waiting
+        return {tp: self._added.pop(tp) for tp in list(islice(self._added, count))}
+
+    def _no_longer_fetched(
+        self, by_id: bool, named: Mapping[TopicPartition, FetchPosition]
+    ) -> dict[TopicPartition, uuid.UUID]:
         """What the leader is to remove from its session: not what the request names again by the same id or name.
 
         The leader removes it after it has added what the request names.
@@ -123,12 +154,14 @@ class FetchSessionClient:
         return {
             tp: topic_id
             for tp, topic_id in self._forgotten.items()
-            if (position := self._changed.get(tp)) is None or (by_id and position.topic_id != topic_id)
+            if (position := named.get(tp)) is None or (by_id and position.topic_id != topic_id)
         }
 
     def on_response(self, response: FetchResponse) -> bool:
         """Advance or restart the session; False where the response reports a session error and has no data."""
         error = response.error_code
+        if not error:
+            self._is_granted = response.session_id != NO_SESSION
         if error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self._restart(NO_SESSION)
         elif error:

@@ -5,7 +5,13 @@ import uuid
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
-from klamm.replication.fetch_session_client import FetchPosition, FetchSessionClient, FetchSettings
+from klamm.replication.fetch_session_client import (
+    ADDED_SHARE,
+    MIN_ADDED,
+    FetchPosition,
+    FetchSessionClient,
+    FetchSettings,
+)
 from klamm.wire.messages import FetchRequest, FetchResponse
 
 ID, OTHER = uuid.UUID(int=5), uuid.UUID(int=6)
@@ -226,3 +232,111 @@ def test_a_fetch_response_with_a_session_error_is_reported_as_containing_no_data
 
     assert client.on_response(FetchResponse(session_id=4))
     assert not client.on_response(FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
+
+
+# ---- many partitions
+
+
+def want_many(client: FetchSessionClient, count: int, start: int = 0) -> None:
+    """Fetch partitions with these numbers from offset 0."""
+    for number in range(start, start + count):
+        want(client, TopicPartition("a", number))
+
+
+def numbers_until_complete(client: FetchSessionClient, session: int = 9) -> list[list[int]]:
+    """The partitions named by each request until one names none."""
+    rounds: list[list[int]] = []
+    while numbers := [number for number, _ in named(ask(client, session))]:
+        rounds.append(numbers)
+    return rounds
+
+
+def test_many_partitions_are_added_to_the_fetch_session_over_several_requests() -> None:
+    client = FetchSessionClient()
+    want_many(client, 2 * MIN_ADDED + 5)
+
+    assert len(client) == 2 * MIN_ADDED + 5
+    rounds = numbers_until_complete(client)
+
+    assert [len(numbers) for numbers in rounds] == [MIN_ADDED, MIN_ADDED, 5]
+    assert [number for numbers in rounds for number in numbers] == list(range(2 * MIN_ADDED + 5))
+    assert len(client) == 2 * MIN_ADDED + 5
+
+
+def test_each_fetch_adds_a_share_of_very_many_partitions() -> None:
+    client = FetchSessionClient()
+    want_many(client, 10 * ADDED_SHARE * MIN_ADDED)
+
+    rounds = numbers_until_complete(client)
+
+    assert len(rounds[0]) == 10 * MIN_ADDED
+    assert len(rounds) < 60
+
+
+def test_a_fetch_names_changes_in_the_session_before_it_adds_partitions() -> None:
+    client = FetchSessionClient()
+    want_many(client, 2 * MIN_ADDED)
+    ask(client)
+    want(client, A, 7)
+
+    request = ask(client)
+
+    assert named(request)[:2] == [(0, 7), (MIN_ADDED, 0)]
+    assert len(named(request)) == MIN_ADDED + 1
+
+
+def test_a_fetch_that_adds_many_partitions_does_not_wait_at_the_leader() -> None:
+    client = FetchSessionClient()
+    want_many(client, MIN_ADDED + 1)
+
+    assert [ask(client).max_wait_ms for _ in range(3)] == [0, 500, 500]
+
+
+def test_a_leader_without_a_free_session_slot_gets_all_partitions_in_each_fetch_and_may_hold_it() -> None:
+    client = FetchSessionClient()
+    want_many(client, 2 * MIN_ADDED)
+    ask(client, session=0)
+
+    for _ in range(2):
+        request = ask(client, session=0)
+        assert (session(request), len(named(request)), request.max_wait_ms) == ((0, 0), 2 * MIN_ADDED, 500)
+    ask(client)
+    assert named(ask(client)) == []
+
+
+def test_a_lost_fetch_response_starts_a_session_that_grows_again() -> None:
+    client = FetchSessionClient()
+    want_many(client, 2 * MIN_ADDED)
+    numbers_until_complete(client)
+    want(client, TopicPartition("a", 3), 8)
+    client.on_request_lost()
+
+    first = ask(client)
+
+    assert (session(first), len(named(first)), (3, 8) in named(first)) == ((9, 0), MIN_ADDED, True)
+    assert client.last_sent(TopicPartition("a", 2 * MIN_ADDED - 1)) is None
+    assert [len(numbers) for numbers in numbers_until_complete(client)] == [MIN_ADDED]
+
+
+def test_a_partition_that_waits_to_be_added_again_is_removed_from_the_session_meanwhile() -> None:
+    """The leader would answer for its old leader epoch."""
+    client = FetchSessionClient()
+    want(client, A)
+    ask(client)
+    client.forget(A)
+    want_many(client, MIN_ADDED, start=1)
+    want(client, A, 4)
+
+    request = ask(client)
+
+    assert (forgotten(request), client.last_sent(A)) == ([(ID, [0])], None)
+    assert named(ask(client)) == [(0, 4)]
+
+
+def test_a_partition_that_waits_to_be_added_can_be_removed() -> None:
+    client = FetchSessionClient()
+    want_many(client, MIN_ADDED + 1)
+    client.forget(TopicPartition("a", MIN_ADDED))
+
+    assert [len(numbers) for numbers in numbers_until_complete(client)] == [MIN_ADDED]
+    assert len(client) == MIN_ADDED
