@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from klamm.config.topic_config import TopicConfig
+from klamm.config.topic_config import TopicConfig, has_own_defaults
 from klamm.log.checkpoint_writer import CheckpointWriter, write_all, write_now
 from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from klamm.log.directory import LogDirectory
@@ -21,6 +21,7 @@ from klamm.log.registry import REPAIR, DirectoryFailure, LogRegistry
 from klamm.log.settings import LogManagerSettings
 from klamm.log.startup import LoadedConfigs, LogStartup
 from klamm.model.ids import TopicPartition
+from klamm.runtime.small_files import replace_files
 from klamm.runtime.world import World
 
 T = TypeVar("T")
@@ -57,6 +58,8 @@ class LogManager:
         self._broker_id = broker_id
         self._cluster_id = cluster_id
         self._defaults = dict(defaults or {})
+        self._default_config: TopicConfig | None = None
+        """That of most topics, once it was asked for."""
         self.settings = settings or LogManagerSettings()
         self._files = OpenFiles(world.disk, self.settings.max_open_files)
         self._housekeeping = Housekeeping(world, self)
@@ -126,7 +129,11 @@ class LogManager:
 
     def topic_config(self, topic: str, overrides: Mapping[str, str] | None = None) -> TopicConfig:
         """The config of a topic with these overrides. Raises InvalidConfig."""
-        return TopicConfig.parse(overrides or {}, self._defaults, topic)
+        if overrides or has_own_defaults(topic):
+            return TopicConfig.parse(overrides or {}, self._defaults, topic)
+        if self._default_config is None:
+            self._default_config = TopicConfig.parse({}, self._defaults)
+        return self._default_config
 
     # -- make and delete -----------------------------------------------------------------------------------------------
 
@@ -272,6 +279,7 @@ class LogManager:
         """
         before = TopicConfig.parse({}, self._defaults)
         self._defaults = dict(defaults)
+        self._default_config = None
         return before != TopicConfig.parse({}, self._defaults)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
@@ -337,6 +345,8 @@ class LogManager:
 
     def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
         """Write the last checkpoints of a directory, and mark it as cleanly shut down."""
+        changed = chain.from_iterable(log.changed_small_files() for log in logs if not log.has_failed)
+        replace_files(self._world.disk, list(changed))  # together: with thousands of logs, one by one takes seconds
         for log in logs:
             log.prepare_clean_shutdown()
         unsynced = [log for log in logs if log.has_unsynced_files]

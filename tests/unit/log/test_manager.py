@@ -200,3 +200,53 @@ async def test_a_log_deleted_during_a_checkpoint_write_leaves_no_log_start_check
     assert logs.offline_directories == {}
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n", "a new log must not inherit the start"
     await logs.close()
+
+
+class CountingDisk(RealDisk):
+    """Counts syncs of directories and of filesystems."""
+
+    def __init__(self) -> None:
+        self.directories = 0
+        self.filesystems = 0
+
+    def sync_directory(self, path: str) -> None:
+        self.directories += 1
+        super().sync_directory(path)
+
+    def sync_filesystem(self, path: str) -> None:
+        self.filesystems += 1
+
+
+async def test_a_stop_writes_the_changed_leader_epochs_of_many_logs_together(world: World, tmp_path: Path) -> None:
+    disk = CountingDisk()
+    logs = manager(replace(world, disk=disk), tmp_path)
+    await logs.load()
+    partitions = [TopicPartition("orders", n) for n in range(40)]
+    for partition in partitions:
+        get_or_create(logs, partition, CONFIG, None, is_new=True).append_as_leader(batch("a"), 7)
+    disk.directories = 0
+
+    await logs.close()
+
+    assert disk.filesystems == 3  # before the renames, after them, and after the segments
+    assert disk.directories < 10
+    again = manager(world, tmp_path)
+    await again.load()
+    assert [again.logs[p].epochs.entries for p in partitions] == [((7, 0),)] * 40
+    await again.close()
+
+
+async def test_topics_without_overrides_share_one_config_until_the_defaults_change(
+    world: World, tmp_path: Path
+) -> None:
+    logs = manager(world, tmp_path)
+    shared = logs.topic_config("orders")
+    assert logs.topic_config("flights") is shared
+    assert logs.topic_config("orders", {"retention.ms": "5"}).retention_ms == 5
+    assert logs.topic_config("__transaction_state").klamm_sync_before_ack
+    assert not shared.klamm_sync_before_ack
+
+    assert logs.update_default_configs({"log.retention.ms": "77"})
+
+    assert logs.topic_config("orders").retention_ms == 77
+    assert logs.topic_config("flights") is logs.topic_config("orders")
