@@ -2,11 +2,11 @@
 
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition, shared_ids
 from klamm.model.leader_and_isr import NO_EPOCH, LeaderAndIsr
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.messages import (
@@ -76,7 +76,7 @@ def _instruction(
 
 def _broker_ids(numbers: Iterable[int]) -> tuple[BrokerId, ...]:
     """Return the numbers as broker ids, in the same order."""
-    return tuple(BrokerId(n) for n in numbers)
+    return shared_ids(tuple(cast("Iterable[BrokerId]", numbers)))
 
 
 def stop_instructions_of(request: StopReplicaRequest, version: int) -> Iterator[StopInstruction]:

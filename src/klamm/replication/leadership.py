@@ -29,6 +29,7 @@ from klamm.replication.instructions import (
 )
 from klamm.replication.partition import Partition
 from klamm.replication.ports import LogsPort
+from klamm.runtime.time_slices import Slices
 from klamm.wire.messages import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -77,6 +78,7 @@ class Leadership:
         fetchers: FetcherManager,
         on_change: Callable[[LeadershipChange], None],
         on_leader_epochs_begun: Callable[[Iterable[Partition]], None],
+        slices: Slices,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -85,6 +87,7 @@ class Leadership:
         self._fetchers = fetchers
         self._on_change = on_change
         self._on_leader_epochs_begun = on_leader_epochs_begun
+        self._slices = slices
         self.lock = asyncio.Lock()
         self.controller_epoch = 0
 
@@ -105,15 +108,15 @@ class Leadership:
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         """Carry out a LeaderAndIsr: check, open logs, then change roles, leaders first."""
         async with self.lock:
-            instructions = list(instructions_of(request, version))
+            instructions = await self._slices.list_of(instructions_of(request, version))
             refusal = self.check_epochs(request.broker_epoch, request.controller_epoch)
             if refusal:
                 stale = refusal is ErrorCode.STALE_CONTROLLER_EPOCH
                 errors = {o.topic_partition: refusal for o in instructions} if stale else {}
                 return answer_instructions(instructions, errors, version, refusal)
             checked = CheckedInstructions()
-            for instruction in instructions:
-                self._check_instruction(instruction, checked)
+            if (rest := self._slices.begin(self._check_all(instructions, checked))) is not None:
+                await rest
             for chunk in batched(checked.leaders, CHUNK):
                 await self._become_leaders(await self._open_logs(chunk, checked.errors), checked.errors)
             for chunk in batched(checked.followers, CHUNK):
@@ -124,6 +127,12 @@ class Leadership:
             )
             self._on_change(LeadershipChange(tuple(leaders), tuple(followers)))
             return answer_instructions(instructions, checked.errors, version, ErrorCode.NONE)
+
+    def _check_all(self, instructions: Iterable[PartitionInstruction], checked: CheckedInstructions) -> Iterator[None]:
+        """Check the instructions; pauses after each."""
+        for instruction in instructions:
+            self._check_instruction(instruction, checked)
+            yield
 
     def _check_instruction(self, instruction: PartitionInstruction, checked: CheckedInstructions) -> None:
         """Add one instruction to the leaders, the followers or the errors, in Kafka's order of checks."""

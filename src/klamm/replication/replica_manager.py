@@ -110,6 +110,7 @@ class ReplicaManager:
             self._fetchers,
             lambda change: self.on_leadership_change(change),
             lambda partitions: self._fetches.on_leader_epochs_begun(partitions),
+            world.request_slices,
         )
         self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers, world.request_slices)
         self._deletion = RecordDeletion(self._hosted, self._deletes, world.request_slices)

@@ -13,7 +13,7 @@ from tests.unit.replication.runs import Run
 
 from klamm.log.errors import StorageFailed
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.leadership import LeadershipChange
 from klamm.wire.messages import (
@@ -22,6 +22,7 @@ from klamm.wire.messages import (
 )
 
 NONE = ErrorCode.NONE
+IDS = (1, 2, 3)
 
 
 def test_a_leader_and_isr_with_an_older_broker_epoch_gets_stale_broker_epoch(run: Run) -> None:
@@ -340,5 +341,25 @@ def test_the_leadership_change_callback_gets_new_leaders_followers_and_deletions
             ([], 1, ()),
             ([], 0, ((P0, -2),)),
         ]
+
+    run(scenario)
+
+
+def test_other_tasks_run_while_a_leader_and_isr_of_many_known_partitions_is_checked(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        requests = [leader_and_isr(2, IDS, IDS, 4, 1, TopicPartition("orders", n)) for n in range(3_000)]
+        request = requests[0]
+        request.topic_states[0].partition_states = [r.topic_states[0].partition_states[0] for r in requests]
+        await cluster.brokers[1].become_leader_or_follower(request, 7)
+        answering = asyncio.create_task(cluster.brokers[1].become_leader_or_follower(request, 7))
+
+        passes = 0
+        while not answering.done():
+            await asyncio.sleep(0)
+            passes += 1
+
+        errors = {p.error_code for t in answering.result().topics for p in t.partition_errors}
+        assert errors == {ErrorCode.STALE_CONTROLLER_EPOCH}  # each was known already
+        assert passes > 20
 
     run(scenario)
