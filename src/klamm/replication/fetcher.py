@@ -51,6 +51,7 @@ class PartitionFetchState:
     """One partition that is fetched in one leader epoch; a newer leader epoch gets a new object."""
 
     __slots__ = (
+        "contradictions",
         "failures",
         "fetch_offset",
         "last_fetched_epoch",
@@ -72,6 +73,8 @@ class PartitionFetchState:
         self.failures = 0
         """In a row."""
         self.retry_at = 0.0
+        self.contradictions: int | None = None
+        """How often the leader's log diverged from records copied from it; None before any were copied."""
 
     def continue_from(self, offset: int) -> None:
         """Set the next fetch offset to `offset`, and the last fetched epoch to the latest leader epoch of the log."""
@@ -363,6 +366,7 @@ class Fetcher:
             start = own_log.start_offset
             if answer.records:
                 partition.append_as_follower(answer.records)
+                followed.contradictions = followed.contradictions or 0
                 if self._quota.is_on and self._quota.covers(topic_partition):
                     self._quota.record(len(answer.records))
             if own_log.end_offset < answer.high_watermark:
@@ -428,8 +432,24 @@ class Fetcher:
             followed.failures = 0
             followed.continue_from(own_log.end_offset)  # below `offset` where that lay inside a batch
             self._session.set_position(topic_partition, followed.position())
+            if followed.contradictions is not None:
+                followed.contradictions = followed.failures = followed.contradictions + 1
+                self._delay_contradicted(topic_partition, is_first=followed.contradictions == 1)
         except Exception as error:
             self._mark_failed(topic_partition, error)
+
+    def _delay_contradicted(self, topic_partition: TopicPartition, *, is_first: bool) -> None:
+        """Delay a partition whose leader's log diverged from what was copied from it, each time for longer.
+
+        Only a damaged log does that. Apache Kafka copies, removes and syncs the same records without an end.
+        """
+        if is_first:
+            log.error(
+                "the leader's log contradicts itself: records copied from it diverge from it",
+                partition=str(topic_partition),
+                action="Check the disk of the leader, and replace its replica.",
+            )
+        self._delay(topic_partition)
 
     async def _reset_offset(self, topic_partition: TopicPartition, followed: PartitionFetchState) -> None:
         """Handle OFFSET_OUT_OF_RANGE: continue from the leader's log end or log start."""

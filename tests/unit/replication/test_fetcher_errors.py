@@ -5,6 +5,7 @@ import uuid
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from tests.support.memory_log import batch
 from tests.support.replica_cluster import P0, ReplicaCluster, leader_and_isr
 from tests.unit.replication.runs import Run
@@ -17,6 +18,7 @@ from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetcher import Fetcher
 from klamm.replication.fetcher_manager import FetcherManager, InitialFetchState, fetcher_id
 from klamm.wire.messages import (
+    FetchResponseEpochEndOffset,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
@@ -57,6 +59,23 @@ def test_a_repeated_offset_out_of_range_inside_the_leaders_log_is_retried_after_
         assert cluster.log(1).end_offset == 3
 
     follow(scenario, *refusals, records=(3,), offsets=(9, 1) * 100)
+
+
+def test_a_follower_backs_off_from_a_leader_whose_log_contradicts_itself(follow: Follow) -> None:
+    """A batch of the leader has a wrong base offset: its leader epochs say that it does not belong there."""
+    copied = data(records=batch(base=16, epoch=2), high_watermark=2)
+    diverged = data(diverging_epoch=FetchResponseEpochEndOffset(2, 2))
+
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        with capture_logs() as lines:
+            await asyncio.sleep(60)
+        fetched = len(leader.fetches())
+        assert 50 < fetched < 200
+        assert P0 in fetcher
+        [error] = [line for line in lines if line["log_level"] == "error"]
+        assert error["event"].startswith("the leader's log contradicts itself")
+
+    follow(scenario, *(answer(each) for _ in range(1_000) for each in (copied, diverged)))
 
 
 @pytest.mark.parametrize(
