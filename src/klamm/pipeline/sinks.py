@@ -2,9 +2,11 @@
 
 import hashlib
 import math
+from collections.abc import Mapping
 from posixpath import join
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -78,6 +80,17 @@ class DeltaSink:
                 f"{self._spec.at('sink.delta')}: the table {self._spec.target} has other columns than the pipeline: "
                 f"it has also {missing}, it lacks {more}. Change the steps, or name another directory."
             )
+        self._check_types(_types_of(table), {field.name: field.dataType.simpleString() for field in schema.fields})
+
+    def _check_types(self, stored: Mapping[str, str], given: Mapping[str, str]) -> None:
+        """Raise BadFile where a column has another type than in the table: a write would round or cut its values."""
+        for name, kind in given.items():
+            if kind != stored[name]:
+                raise BadFile(
+                    f"{self._spec.at('sink.delta')}: the column {name} of the table {self._spec.target} is "
+                    f"{stored[name]}, that of the result is {kind}. In the steps, cast it to {stored[name]}, or name "
+                    "another directory."
+                )
 
     def write(self, rows: DataFrame, batch: BatchName) -> None:
         """Write the rows in one commit, unless the table has a commit of this micro-batch. Raises SinkFailed."""
@@ -107,6 +120,12 @@ class DeltaSink:
             return DeltaTable(self._spec.target)
         except TableNotFoundError:
             return None
+
+
+def _types_of(table: DeltaTable) -> dict[str, str]:
+    """The types of the columns of a table, as Spark writes them; Delta stores a schema as Spark's JSON."""
+    stored = StructType.fromJson(msgspec.json.decode(table.schema().to_json()))
+    return {field.name: field.dataType.simpleString() for field in stored.fields}
 
 
 class Compaction(NamedTuple):

@@ -6,10 +6,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from klamm.model.errors import UsageError
-from klamm.pipeline.sinks import BatchName, SinkFailed, compact_table, letters_of, merge_newer
+from klamm.pipeline.sinks import BatchName, DeltaSink, SinkFailed, compact_table, letters_of, merge_newer
 from klamm.pipeline.spec import Spec, Upsert, parse_spec
+from klamm.pipeline.yaml_tree import BadFile
 from klamm.runtime.disk import RealDisk
 from klamm.spark.option_set import Reads
 from klamm.spark.sink_options import WriteOptions, write_options
@@ -148,3 +163,35 @@ def test_a_long_pipeline_name_leaves_room_for_the_name_of_its_writes() -> None:
 
 def test_the_topic_decides_how_large_a_dead_letter_may_be() -> None:
     assert write_of_letters(LETTERS).send.max_request_bytes > 32 << 20
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "is_taken"),
+    [
+        (pa.int64(), LongType(), True),
+        (pa.int64(), DoubleType(), False),
+        (pa.int64(), StringType(), False),
+        (pa.float32(), DoubleType(), False),
+        (pa.date32(), TimestampType(), False),
+        (pa.timestamp("us", "UTC"), TimestampType(), True),
+        (pa.timestamp("us"), TimestampNTZType(), True),
+        (pa.decimal128(5, 2), DecimalType(5, 2), True),
+        (pa.struct([("x", pa.int32())]), StructType([StructField("x", IntegerType())]), True),
+        (pa.struct([("x", pa.int32())]), StructType([StructField("x", LongType())]), False),
+        (pa.list_(pa.string()), ArrayType(StringType()), True),
+        (pa.map_(pa.string(), pa.int32()), MapType(StringType(), IntegerType()), True),
+    ],
+    ids=str,
+)
+def test_a_delta_table_takes_columns_of_its_own_types_only(
+    tmp_path: Path, stored: pa.DataType, given: DataType, is_taken: bool
+) -> None:
+    write_deltalake(tmp_path / "t", pa.table({"a": pa.array([], stored)}))
+    sink = DeltaSink(spec(f"delta: {tmp_path}/t"))
+    schema = StructType([StructField("a", given)])
+
+    if is_taken:
+        sink.check(schema)
+        return
+    with pytest.raises(BadFile, match=r"p.yaml, line 3: .*the column a of the table .* cast it"):
+        sink.check(schema)
