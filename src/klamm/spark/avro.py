@@ -1,7 +1,7 @@
 """Values in Avro: with one schema, or with Confluent's wire format and the schemas of a registry."""
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +37,13 @@ class Registry(NamedTuple):
 
     url: str
     auth: str | None
+
+
+class _StoredSchema(msgspec.Struct, rename={"kind": "schemaType"}):
+    """What a registry answers for the id of a schema."""
+
+    schema: str
+    kind: str = "AVRO"
 
 
 class NoSuchSchema(Exception):
@@ -137,11 +144,16 @@ def _writer_schema(registry: Registry, schema_id: int) -> Any:
     """Return the schema of this id. Raises NoSuchSchema, SchemaParseException, RegistryUnusable."""
     from fastavro.schema import parse_schema
 
-    answer = _ask(registry, f"/schemas/ids/{schema_id}")
-    stored: Mapping[str, Any] = msgspec.json.decode(answer)
-    if stored.get("schemaType", "AVRO") != "AVRO":
-        raise NoSuchSchema(f"the schema {schema_id} of the registry is {stored['schemaType']}, not Avro")
-    return parse_schema(msgspec.json.decode(stored["schema"]))
+    path = f"/schemas/ids/{schema_id}"
+    try:
+        stored = msgspec.json.decode(_ask(registry, path), type=_StoredSchema)
+    except msgspec.DecodeError as error:  # of a proxy, for example
+        raise RegistryUnusable(
+            f"Cannot read {registry.url}{path}: its answer has no schema. Correct schemaRegistry."
+        ) from error
+    if stored.kind != "AVRO":
+        raise NoSuchSchema(f"the schema {schema_id} of the registry is {stored.kind}, not Avro")
+    return parse_schema(msgspec.json.decode(stored.schema))
 
 
 def _ask(registry: Registry, path: str) -> bytes:

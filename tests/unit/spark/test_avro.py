@@ -174,6 +174,15 @@ def test_a_registry_that_fails_or_refuses_fails_the_read_without_its_secret(
     assert "canary" not in str(caught.value)
 
 
+def test_a_registry_whose_answer_has_no_schema_fails_the_read_and_not_the_record(
+    registry: FakeRegistry, at: Registry
+) -> None:
+    registry.statuses = [200]
+
+    with pytest.raises(RegistryUnusable, match=r"its answer has no schema\. Correct schemaRegistry"):
+        decoded(NEW, [framed(2, b"\x02\x00")], at)
+
+
 def test_a_registry_that_does_not_answer_fails_the_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(avro, "_FIRST_BACKOFF_S", 0.001)
 
