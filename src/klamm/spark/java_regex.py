@@ -138,7 +138,13 @@ class _Translation:
         self._at += 1
         last = self._next()
         if last == "\\":
-            last = next(iter(self._escaped_set()))
+            chars = self._escaped_set()
+            if len(chars) != 1:
+                raise ValueError(
+                    f"the regular expression {self._text!r} has a range from {first} to an escape that is no single "
+                    "character; correct it"
+                )
+            [last] = chars
         if last < first:
             raise ValueError(
                 f"the regular expression {self._text!r} has the range {first}-{last}, which ends before it begins; "

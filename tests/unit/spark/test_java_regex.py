@@ -45,6 +45,8 @@ WRONG = {
     "unclosed class": ("[a-z", "[ without ]"),
     "unclosed nested class": ("[a-z[0-9]", "[ without ]"),
     "range backwards": ("[z-a]", "the range z-a"),
+    "range to no character": (r"[a-\s]", "an escape that is no single character"),
+    "range to several characters": (r"[.-\d]", "an escape that is no single character"),
     "unknown property": (r"\p{Klingon}", "the property Klingon"),
     "unclosed property": (r"\p{Alpha", "lacks } after position 3"),
     "lonely backslash": ("a\\", "ends with a backslash"),
