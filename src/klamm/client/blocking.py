@@ -16,6 +16,8 @@ from klamm.runtime.blocking import BlockingWorld
 T = TypeVar("T")
 MAX_RESPONSE_BYTES: Final = 1 << 30
 """A batch may be as large as the topic allows; what is not Kafka's protocol announces more."""
+MAX_VERSIONS_BYTES: Final = 1 << 20
+"""Of the responses that open a connection, which are small: an alert of TLS announces 336 MiB."""
 
 
 class BlockingSettings(NamedTuple):
@@ -30,6 +32,7 @@ class BlockingConnection:
     def __init__(self, world: BlockingWorld, address: Address, settings: BlockingSettings) -> None:
         self.address = address
         self._protocol: ClientProtocol[InFlight] = ClientProtocol(str(address), settings.client_id)
+        self._max_bytes = MAX_VERSIONS_BYTES
         self._received: deque[Any] = deque()
         """Responses that came before another one that was waited for, at most one of each request in flight."""
         try:
@@ -43,6 +46,7 @@ class BlockingConnection:
         except BaseException:
             self.close()
             raise
+        self._max_bytes = MAX_RESPONSE_BYTES
 
     @property
     def in_flight(self) -> int:
@@ -97,7 +101,7 @@ class BlockingConnection:
         waiting = next(iter(self._protocol))
         try:
             size = int.from_bytes(self._socket.receive(4), signed=True)
-            if not 4 <= size <= MAX_RESPONSE_BYTES:
+            if not 4 <= size <= self._max_bytes:
                 raise ConnectionLost(
                     f"{self.address} does not speak Kafka's protocol: it announced a response of {size} bytes. Give "
                     "the port of a broker's PLAINTEXT listener."

@@ -1,0 +1,27 @@
+"""The blocking client at ports that are not those of brokers."""
+
+import pytest
+from tests.support.scripted_brokers import ScriptedCluster, ScriptedWorld
+
+from klamm.client.blocking import BlockingConnection, BlockingSettings
+from klamm.client.errors import ConnectionLost
+from klamm.model.cluster import Address
+
+ANSWERS = {
+    "the alert of TLS": bytes.fromhex("15030300020246"),
+    "HTTP": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_a_port_that_does_not_speak_kafkas_protocol_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    world = ScriptedWorld(ScriptedCluster({}))
+    monkeypatch.setattr(world.cluster, "answer", lambda broker, frame: [answer])
+    at = Address(*next(iter(world.cluster.brokers.values())))
+
+    with pytest.raises(ConnectionLost, match=rf"{at} does not speak Kafka's protocol: .*port of a broker's PLAINTEXT"):
+        BlockingConnection(world, at, BlockingSettings("test", 1.0, 1.0))
+    assert world.connections[0].closed
