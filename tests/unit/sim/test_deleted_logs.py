@@ -20,7 +20,7 @@ from klamm.sim.history.trace import (
 )
 from klamm.sim.invariants.destroyed_logs import only_unneeded_logs_are_destroyed
 from klamm.sim.zookeeper.tree import CreateChange
-from klamm.zk.znodes import delete_topic_path
+from klamm.zk.znodes import delete_topic_path, pending_deletion_path
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 P = TopicPartition("a", 0)
@@ -71,6 +71,11 @@ class Story:
         self._commit(CreateChange(delete_topic_path("a"), None, (), 0))
         return self
 
+    def earlier_log_recorded(self) -> "Story":
+        path = pending_deletion_path(TWO, EARLIER)
+        self._commit(CreateChange(path, b'{"version":1,"topic":"a","partitions":[0]}', (), 0))
+        return self
+
     def wrong(self, held: UUID = NOW, controller_epoch: int = 1) -> str | None:
         return only_unneeded_logs_are_destroyed(self.history, LogsDestroyed(TWO, 1, controller_epoch, {P: held}))
 
@@ -95,11 +100,13 @@ ALLOWED = {
     .elected(2)
     .assigned(STAYS)
     .wrong(),
+    "it is out of sync, and may be an earlier topic's": replica().isr(4, 1).earlier_log_recorded().wrong(),
     "it was never told of this topic": Story().assigned(STAYS).isr(0, 1, 2).wrong(),
 }
 FORBIDDEN = {
     "it is a replica": replica().isr(4, 1).wrong(),
     "it is in sync": replica().wrong(),
+    "it is in sync, although it may be an earlier topic's": replica().earlier_log_recorded().wrong(),
     "it is being added, and was told so": Story().assigned(ADDED).isr(3, 1).told(3).wrong(),
     "it was told again after it came back": replica()
     .isr(4, 1)

@@ -1,5 +1,7 @@
 """Leaders as the simulation sees them: who may be chosen, and which unclean elections were allowed when decided."""
 
+from uuid import UUID
+
 import pytest
 from tests.unit.sim.histories import history_of
 
@@ -17,7 +19,14 @@ from klamm.sim.history.trace import (
     TopicZnode,
     UncleanDefaultChanged,
 )
-from klamm.sim.invariants.leaders import elections_are_clean, is_first, is_kept, one_leader_per_epoch
+from klamm.sim.invariants.leaders import (
+    elections_are_clean,
+    is_first,
+    is_kept,
+    new_partitions_begin_at_epoch_zero,
+    one_leader_per_epoch,
+)
+from klamm.zk.pending_deletions import PendingDeletion
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 TERM = Term(ONE, 1, 1, ControllerSettings(ONE))
@@ -118,3 +127,21 @@ def test_the_simulation_requires_an_isr_with_exactly_the_staying_members_in_orde
     isr: tuple[int, ...], stays: dict[int, bool | None], is_right: bool
 ) -> None:
     assert is_kept(tuple(map(BrokerId, isr)), (ONE, TWO), lambda b: stays[b]) is is_right
+
+
+@pytest.mark.parametrize(("recorded", "is_found"), [((), True), ((TWO,), False)])
+def test_a_first_isr_may_lack_a_live_broker_that_may_have_an_earlier_topics_log(
+    recorded: tuple[BrokerId, ...], is_found: bool
+) -> None:
+    history = history_of(controllers={"epoch": 1, "terms": {1: TERM}})
+    for session, broker in enumerate((ONE, TWO)):
+        history.absorb(RegistrationChanged(broker, session + 1, 7))
+    for broker in recorded:
+        history.topics.pending_deletions[broker]["record"] = PendingDeletion(broker, "a", UUID(int=6), (0,))
+    first = LeaderAndIsr(ONE, 0, (ONE,), 1, 0)
+
+    found = new_partitions_begin_at_epoch_zero(
+        history, StateWritten(TopicPartition("a", 0), None, first, (ONE, TWO), 0)
+    )
+
+    assert (found is not None) is is_found

@@ -58,6 +58,11 @@ class TopicHistory:
         znode = self.znodes.get(topic)
         return None if znode is None else znode.id or znode.czxid
 
+    def may_have_earlier_log(self, p: TopicPartition, broker: BrokerId) -> bool:
+        """Whether a pending deletion says that the broker may have a log of an earlier topic in the place of this."""
+        topic_id, records = self.id_of(p.topic), self.pending_deletions.get(broker, {}).values()
+        return any(r.topic == p.topic and r.topic_id != topic_id and p.partition in r.partitions for r in records)
+
     def unclean_since(self, topic: str, zxid: int) -> list[bool | None]:
         """The topic's config for unclean elections at this zxid and later; None where it was not set."""
         changed = self.unclean_before.get(topic, ())

@@ -37,6 +37,8 @@ def _why_it_counts(history: History, event: LogsDestroyed, p: TopicPartition, fo
     state = history.states.newest(p)
     if state is not None and broker in state.isr:
         return f"it is in ISR {state.isr} of leader epoch {state.leader_epoch}, and was told so in {told_in}"
+    if history.topics.may_have_earlier_log(p, broker):
+        return None  # it may be the earlier topic's; outside of the ISR it is copied again
     if _is_done_with(history, event, p, broker):
         return None
     return f"it is one of {found}, and was told so in leader epoch {told_in}"

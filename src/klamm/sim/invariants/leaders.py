@@ -148,10 +148,14 @@ class _Candidates:
         found = topic.partitions.get(event.partition.partition) if topic else None
         self.removing = found.removing if found else ()
         self._views, self._term, self._p = history.broker_views, history.controllers.active, event.partition
+        self._topics = history.topics
 
     def live(self, broker: BrokerId) -> Answer:
-        """Whether the replica is online, as the controller knows it."""
-        return self._views.is_online(self._term, self._p, broker)
+        """Whether the replica is online, as the controller knows it, and its log is not an earlier topic's."""
+        online = self._views.is_online(self._term, self._p, broker)
+        if broker not in self.isr and self._topics.may_have_earlier_log(self._p, broker):
+            return both(online, None)
+        return online
 
     def registered(self, broker: BrokerId) -> Answer:
         """Whether the broker is registered and the replica's log directory works, as the controller knows it."""
