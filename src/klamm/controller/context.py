@@ -112,6 +112,8 @@ class ControllerContext:
     """The loop time at which each dead broker was found to be gone."""
     pending_deletions: dict[BrokerId, dict[uuid.UUID, ReplicasPendingDeletion]] = field(default_factory=dict)
     """By broker and topic id, replicas that the broker has to delete and may still hold."""
+    pending_by_topic: dict[str, dict[tuple[BrokerId, uuid.UUID], ReplicasPendingDeletion]] = field(default_factory=dict)
+    """The same by topic name."""
     records_to_remove: dict[tuple[BrokerId, uuid.UUID], None] = field(default_factory=dict)
     """Records of pending deletions that are finished, and still stored in ZooKeeper."""
     reassigning: Partitions = field(default_factory=dict)
@@ -174,6 +176,35 @@ class ControllerContext:
     def _brokers_with_failed_dir(self, partition: Partition) -> set[BrokerId]:
         """The brokers whose log directory with this partition failed."""
         return {b for b, partitions in self.offline_dirs.items() if partition in partitions}
+
+    # ---- replicas pending deletion
+
+    def add_pending_deletion(self, record: ReplicasPendingDeletion) -> None:
+        """Add these replicas; they replace those of the same broker and topic id."""
+        self.pending_deletions.setdefault(record.broker, {})[record.topic_id] = record
+        self.pending_by_topic.setdefault(record.topic, {})[record.broker, record.topic_id] = record
+
+    def remove_pending_deletion(self, record: ReplicasPendingDeletion) -> None:
+        """Remove these replicas, which are no longer to be deleted."""
+        of_broker, of_topic = self.pending_deletions[record.broker], self.pending_by_topic[record.topic]
+        del of_broker[record.topic_id], of_topic[record.broker, record.topic_id]
+        if not of_broker:
+            del self.pending_deletions[record.broker]
+        if not of_topic:
+            del self.pending_by_topic[record.topic]
+
+    def brokers_with_earlier_log(self, partition: Partition, isr: Collection[BrokerId] = ()) -> frozenset[BrokerId]:
+        """The brokers that may still have a log of an earlier topic in the place of this partition's.
+
+        A member of the ISR has this partition's log, whatever a record says.
+        """
+        records, topic = self.pending_by_topic.get(partition.topic), self.topics.get(partition.topic)
+        if records is None or topic is None:
+            return frozenset()
+        topic_id, number = topic.id, partition.partition
+        known = partition.leadership.isr if partition.leadership is not None else ()
+        earlier = (r.broker for r in records.values() if r.topic_id != topic_id and number in r.partitions)
+        return frozenset(b for b in earlier if b not in isr and b not in known)
 
     # ---- topics and partitions
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext
-from klamm.controller.decisions.elections import ElectionPlan
+from klamm.controller.decisions.elections import EARLIER_LOG, NOT_LIVE, ElectionPlan
 from klamm.controller.decisions.plans import Refusal
 from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.mirror import Mirror
@@ -109,18 +109,19 @@ class TermContext:
             self.journal.leader_decision(self.cause, "alter-partition", p, p.leadership, state)
             self.context.put_leadership(p, state)
 
-    def apply_epochs(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
-        """Put leader epochs that a reassignment raised into memory and journal."""
+    def apply_epochs(self, written: Mapping[Partition, LeaderAndIsr], kind: str) -> None:
+        """Put raised leader epochs into memory and journal; `kind` says what raised them."""
         self._journal_states("states", written)
         for p, state in written.items():
-            self.journal.leader_decision(self.cause, "reassignment", p, p.leadership, state)
+            self.journal.leader_decision(self.cause, kind, p, p.leadership, state)
             self.context.put_leadership(p, state)
 
     def apply_created(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
         """Put the first leaders into memory and journal; LeaderAndIsr with `is_new` goes to the ISR."""
         self._journal_states("created states", written)
         for p, state in written.items():
-            passed_over = [(b, "not live") for b in p.replicas if b not in state.isr]
+            outdated = self.context.brokers_with_earlier_log(p, state.isr)
+            passed_over = [(b, EARLIER_LOG if b in outdated else NOT_LIVE) for b in p.replicas if b not in state.isr]
             self.journal.leader_decision(self.cause, "initial", p, None, state, passed_over, replicas=p.replicas)
             self.context.put_leadership(p, state)
             self.batch.add_leader_and_isr(state.isr, p, is_new=True)

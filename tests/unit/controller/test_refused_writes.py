@@ -259,6 +259,6 @@ async def test_a_recreated_topics_replica_is_created_even_if_its_old_pending_del
         await cluster.answer(2)
 
     await cluster.room.term.send_requests()  # as after every event that failed
-    assert "LISR a-0=1/[1]/0/0+new -> 2" in cluster.room.channels.take()
+    assert "LISR a-0=1/[1]/1/1+new -> 2" in cluster.room.channels.take()
     await cluster.do(on_resume_after_failure, ResumeAfterFailure())
     assert cluster.pending_deletions() == []

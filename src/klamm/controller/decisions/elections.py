@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.plans import Reasons, StatePlan
@@ -11,16 +11,21 @@ from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 
+NOT_LIVE: Final = "not live"
+EARLIER_LOG: Final = "its log of an earlier topic of that name is not deleted yet"
+"""Reasons against a replica, for the journal."""
+
 
 class Facts(NamedTuple):
     """What a leader election depends on, for one partition."""
 
     replicas: tuple[BrokerId, ...]  # assignment order; the first is preferred
     isr: tuple[BrokerId, ...]
-    live: frozenset[BrokerId]  # registered, not shutting down, log directory online
+    live: frozenset[BrokerId]  # registered, not shutting down, log directory online, no log of an earlier topic
     unclean_allowed: bool = False
     shutting_down: frozenset[BrokerId] = frozenset()  # registered, on their way out
     target: tuple[BrokerId, ...] = ()  # where a reassignment leads; empty without one
+    outdated: frozenset[BrokerId] = frozenset()  # a log of an earlier topic of that name may be there
 
 
 class Choice(NamedTuple):
@@ -128,8 +133,10 @@ def _why_not_elected(facts: Facts, broker: BrokerId) -> str:
     """The reason why this replica was not elected, for the journal."""
     if broker in facts.shutting_down:
         return "shutting down"
+    if broker in facts.outdated:
+        return EARLIER_LOG
     if broker not in facts.live:
-        return "not live"
+        return NOT_LIVE
     return "not in the ISR" if broker not in facts.isr else "not the preferred replica"
 
 
@@ -163,7 +170,8 @@ def facts_of(
     assignment = partition.assignment
     target = staying or (assignment.target if assignment.removing else ())
     live, leaving = context.live_for(partition), context.leaving_for(partition)
-    return Facts(assignment.replicas, isr, live, unclean, leaving, target)
+    outdated = context.brokers_with_earlier_log(partition, isr) if context.pending_by_topic else frozenset()
+    return Facts(assignment.replicas, isr, live - outdated if outdated else live, unclean, leaving, target, outdated)
 
 
 def plan_elections(
@@ -181,12 +189,13 @@ def plan_elections(
     plan = ElectionPlan()
     known: dict[Hashable, Decided] = {}  # thousands of partitions share a few sets of facts
     has_own_facts = bool(context.offline_dirs or staying)
+    outdated_topics = context.pending_by_topic
     for p, now in stored.items():
         if now.controller_epoch > context.epoch:
             plan.refused[p] = f"a newer controller (epoch {now.controller_epoch}) wrote the state znode"
             continue
         unclean = p.topic in unclean_topics
-        alike = p.assignment, now.isr, unclean, p if has_own_facts else None
+        alike = p.assignment, now.isr, unclean, p if has_own_facts or p.topic in outdated_topics else None
         decided = known.get(alike)
         if decided is None:
             decided = known[alike] = _decide(facts_of(context, p, now.isr, unclean, staying.get(p, ())), elect)

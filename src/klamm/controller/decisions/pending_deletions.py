@@ -1,18 +1,21 @@
 """Which replicas pending deletion a broker may delete: of topics deleted while it was gone, or moved away from it.
 
 Each such replica is recorded in ZooKeeper (see `zk/pending_deletions.py`) before its topic's znodes are deleted.
-StopReplica names topics, not ids. Where a later topic of the same name has a replica on the broker, LeaderAndIsr is
-sent first: it has the later topic's id, and a broker with a log of another id answers INCONSISTENT_TOPIC_ID. Only then
-the log is deleted.
+StopReplica names topics, not ids. Where a later topic of the same name has a replica on the broker, its ISR decides: a
+log outside of the ISR is not needed and is deleted before the broker gets LeaderAndIsr. A log in the ISR is never
+deleted unasked: LeaderAndIsr has the later topic's id, and a broker with a log of another id answers
+INCONSISTENT_TOPIC_ID. See docs/decisions/0007-deletion-with-dead-brokers.md.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from klamm.controller.context import ControllerContext, ReplicasPendingDeletion
 from klamm.controller.topic import Partition, Topic
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
+
+PendingReplica = tuple[ReplicasPendingDeletion, Partition]
 
 
 @dataclass(slots=True)
@@ -20,32 +23,81 @@ class PendingDeletionPlan:
     """What to do with one broker's replicas pending deletion."""
 
     stop: list[Partition] = field(default_factory=list)
-    """To be deleted at once: no later topic has a replica of that name there."""
+    """To be deleted at once: no later topic of that name needs the broker's log."""
+    replaced: list[Partition] = field(default_factory=list)
+    """The partitions of later topics in the place of some of these. Their states are to be fenced first."""
     ask: list[Partition] = field(default_factory=list)
-    """A later topic of that name has a replica there: the response to its LeaderAndIsr decides."""
-    void: list[tuple[ReplicasPendingDeletion, Partition]] = field(default_factory=list)
+    """A later topic of that name may have its log there: the response to its LeaderAndIsr decides."""
+    void: list[PendingReplica] = field(default_factory=list)
     """Not to be deleted: the topic still exists, and the broker is assigned these replicas again."""
+    in_sync: list[PendingReplica] = field(default_factory=list)
+    """Not to be deleted: the broker is in the ISR of a later topic of that name, and cannot be asked."""
 
 
-def plan_pending_deletions(context: ControllerContext, broker: BrokerId) -> PendingDeletionPlan:
-    """Decide for each replica pending deletion on this broker whether to delete it, ask first, or keep it."""
+def plan_pending_deletions(
+    context: ControllerContext,
+    broker: BrokerId,
+    requests_carry_topic_ids: bool,
+    only: Container[TopicPartition] | None = None,
+) -> PendingDeletionPlan:
+    """Decide for each replica pending deletion on this broker whether to delete it, ask first, or keep it.
+
+    `only` limits the plan to later topics' partitions.
+    """
     plan = PendingDeletionPlan()
     for record in pending_deletions_of(context, broker):
         if record.topic in context.unreadable_topics:
             continue  # the topic of that name may have replicas there
         topic = context.topics.get(record.topic)
         if topic is not None and topic.id == record.topic_id:
-            is_dying = topic.name in context.topics_to_be_deleted
-            for number, replica in record.partitions.items():
-                if not _is_assigned(topic, number, broker):
-                    plan.stop.append(replica)  # it moved to another broker
-                elif not is_dying:  # a deletion that is under way asks the broker itself
-                    plan.void.append((record, replica))
+            if only is None:
+                _plan_same_topic(context, record, topic, plan)
             continue
+        can_ask = requests_carry_topic_ids and topic is not None and topic.id is not None
         for number, replica in record.partitions.items():
-            is_shared = topic is not None and _is_assigned(topic, number, broker)
-            (plan.ask if is_shared else plan.stop).append(replica)
+            if only is not None and replica.key not in only:
+                continue
+            if topic is None or not _is_assigned(topic, number, broker):
+                plan.stop.append(replica)
+            else:
+                _plan_replaced(context, record, replica, topic.partitions[number], can_ask, plan)
     return plan
+
+
+def _plan_same_topic(
+    context: ControllerContext, record: ReplicasPendingDeletion, topic: Topic, plan: PendingDeletionPlan
+) -> None:
+    """Add a record's replicas to the plan whose topic still exists."""
+    for number, replica in record.partitions.items():
+        if not _is_assigned(topic, number, record.broker):
+            plan.stop.append(replica)  # it moved to another broker
+        elif topic.name not in context.topics_to_be_deleted:  # a deletion that is under way asks the broker itself
+            plan.void.append((record, replica))
+
+
+def _plan_replaced(
+    context: ControllerContext,
+    record: ReplicasPendingDeletion,
+    replica: Partition,
+    later: Partition,
+    can_ask: bool,
+    plan: PendingDeletionPlan,
+) -> None:
+    """Add a replica to the plan in whose place a later topic has a replica.
+
+    Where the later topic has no live leader, the broker is asked, if it can be: its log may be the last one.
+    """
+    state = later.leadership
+    if state is not None and record.broker in state.isr:
+        if can_ask:
+            plan.ask.append(replica)
+        else:
+            plan.in_sync.append((record, replica))
+    elif state is not None and can_ask and not context.is_online(state.leader, later):
+        plan.ask.append(replica)
+    else:
+        plan.stop.append(replica)
+        plan.replaced.append(later)
 
 
 def _is_assigned(topic: Topic, number: int, broker: BrokerId) -> bool:
@@ -73,14 +125,19 @@ def pending_deletions_by_topic(
 
 
 def plan_after_leader_and_isr(
-    context: ControllerContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
-) -> tuple[list[Partition], list[tuple[ReplicasPendingDeletion, Partition]]]:
+    context: ControllerContext,
+    broker: BrokerId,
+    answers: Iterable[tuple[Partition, int]],
+    requests_carry_topic_ids: bool,
+) -> tuple[list[Partition], list[PendingReplica]]:
     """From a LeaderAndIsr response: replicas to delete now, and replicas that the broker does not have any more.
 
-    Each deletion is sent once: a second StopReplica could delete the log of the later topic.
+    Each deletion is sent once: a second StopReplica could delete the log of the later topic. An accepted request
+    without a topic id proves nothing.
     """
+    accepted = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH) if requests_carry_topic_ids else ()
     stop: list[Partition] = []
-    gone: list[tuple[ReplicasPendingDeletion, Partition]] = []
+    gone: list[PendingReplica] = []
     named = pending_deletions_by_topic(context, broker)
     for partition, code in answers:
         topic_id = context.topics[
@@ -94,6 +151,6 @@ def plan_after_leader_and_isr(
             if not any(partition.partition in c.deletion_sent for c in held):
                 held[0].deletion_sent.add(partition.partition)
                 stop.append(held[0].partitions[partition.partition])
-        elif code in (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH):
+        elif code in accepted and topic_id is not None:
             gone += ((record, partition) for record in held)
     return stop, gone

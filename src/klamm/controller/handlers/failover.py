@@ -218,6 +218,8 @@ async def _add_whole_topics(term: TermContext) -> set[str]:
     if context.partition_count <= MAX_SENT_BY_PARTITION or not term.batch.takes_whole_topics:
         return whole
     for topic in context.topics.values():
+        if topic.name in context.pending_by_topic:
+            continue  # some of its states may be in the batch already
         if may_be_sent_whole(context, topic) and await _all_sent_to_live_replicas(term, topic):
             term.batch.add_whole_topic(topic)
             whole.add(topic.name)

@@ -15,6 +15,7 @@ from klamm.controller.decisions.elections import (
     elect_offline,
     facts_of,
     plan_elections,
+    rejected_candidates,
     without_live_isr,
 )
 from klamm.controller.handlers.state_changes import States, change_known_states
@@ -145,7 +146,7 @@ async def _initialise(term: TermContext, partitions: list[Partition]) -> None:
     facts = {p: facts_of(context, p, (), unclean=False) for p in partitions}
     states = {p: state for p, f in facts.items() if (state := _first_state(f, context.epoch)) is not None}
     leaderless = [p for p in partitions if p not in states]
-    why_not = {p: tuple((int(b), "not live") for b in p.replicas) for p in leaderless}
+    why_not = {p: rejected_candidates(facts[p], None) for p in leaderless}
     term.refuse("first leader", dict.fromkeys(leaderless, "no live replica"), why_not)
     outcome = await term.store.create_states(states, _topics_without_partitions(term, states))
     term.apply_created(outcome.written)

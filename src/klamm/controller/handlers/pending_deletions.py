@@ -4,23 +4,41 @@ These are replicas of deleted topics on dead brokers, and all replicas that a re
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from klamm.controller.context import ReplicasPendingDeletion
+from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.decisions.pending_deletions import (
+    PendingReplica,
     pending_deletions_by_topic,
     pending_deletions_of,
     plan_after_leader_and_isr,
     plan_pending_deletions,
 )
+from klamm.controller.decisions.plans import StatePlan
+from klamm.controller.decisions.reassignment import plan_epochs
 from klamm.controller.decisions.topic_deletion import ByBroker
+from klamm.controller.handlers.partitions import bring_online
+from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.states import ReplicaState
+from klamm.controller.steps import WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal import by_topic
+from klamm.zk.fenced import chunks
 from klamm.zk.pending_deletions import PendingDeletion
 from klamm.zk.znodes import PENDING_DELETIONS, pending_deletion_path
+
+CANCELLED: Final = (
+    "the topic exists and the broker has these replicas again, so the deletion or reassignment was cancelled"
+)
+IN_SYNC: Final = (
+    "the broker is in the ISR of a later topic of that name, and requests without topic ids cannot ask it whose log it "
+    "has: nothing is deleted"
+)
+"""The journal's reasons for replicas that are not deleted."""
 
 
 async def load_pending_deletions(term: TermContext) -> None:
@@ -87,33 +105,101 @@ async def send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId])
     for broker in brokers:
         for record in pending_deletions_of(term.context, broker):
             record.deletion_sent.clear()
-        plan = plan_pending_deletions(term.context, broker)
-        if plan.stop:
+    await _send_deletions(term, brokers, None)
+
+
+async def delete_earlier_logs(term: TermContext, partitions: Iterable[Partition]) -> None:
+    """Send StopReplica to live brokers that may have logs of earlier topics in the place of these partitions.
+
+    This comes before LeaderAndIsr creates replicas there. Where a deletion waits to be sent, it is not repeated.
+    """
+    if not term.context.pending_by_topic:
+        return
+    places: dict[BrokerId, set[TopicPartition]] = {}
+    for p in partitions:
+        for broker in term.context.brokers_with_earlier_log(p).intersection(p.replicas):
+            places.setdefault(broker, set()).add(p.key)
+    for broker in [b for b in sorted(places) if b in term.context.registered]:
+        if unsent := places[broker] - term.channels.waiting_deletions(broker):
+            await _send_deletions(term, [broker], unsent)
+
+
+async def _send_deletions(
+    term: TermContext, brokers: Sequence[BrokerId], only: Collection[TopicPartition] | None
+) -> None:
+    """Send the deletions that are allowed, and void those that were cancelled.
+
+    Replicas in whose place later topics have replicas are deleted once these topics' states are fenced. The fenced
+    states are sent with the next requests.
+    """
+    ids = term.settings.requests_carry_topic_ids
+    plans = [plan_pending_deletions(term.context, broker, ids, only) for broker in brokers]
+    fenced = await _fence(term, dict.fromkeys(p for plan in plans for p in plan.replaced))
+    for broker in brokers:
+        plan = plan_pending_deletions(term.context, broker, ids, only)
+        unfenced = {p.key for p in plan.replaced if p not in fenced}
+        stops = [p for p in plan.stop if p.key not in unfenced]
+        if stops:
             await term.store.confirm_controllership()  # a newer controller may have moved them back
-        if plan.void:
-            why = (
-                "the topic exists and the broker has these replicas again, so the deletion or reassignment was "
-                "cancelled"
-            )
-            voided = by_topic(p for _, p in plan.void)
-            term.journal.refused(term.cause, "pending deletions", why, broker=broker, partitions=voided)
-            await _remove_from_records(term, plan.void)
-        for replica in plan.stop:
+        await _void(term, broker, plan.void, CANCELLED)
+        await _void(term, broker, plan.in_sync, IN_SYNC)
+        for replica in stops:
             term.batch.add_stop_replica([broker], replica, delete=True)
-        if plan.stop or plan.ask:
+        if stops or plan.ask:
             facts = {"asked_first": by_topic(plan.ask)} if plan.ask else {}
-            stop = by_topic(plan.stop)
+            stop = by_topic(stops)
             term.journal.line(
                 term.cause, "deletion", step="pending deletion sent", broker=broker, partitions=stop, **facts
             )
     await term.send_requests()
+    for p in fenced:
+        if p.leadership is not None and not term.context.is_to_be_deleted(p):
+            term.batch.add_leader_and_isr(p.replicas, p, is_new=False)
+
+
+async def _fence(term: TermContext, partitions: Collection[Partition]) -> dict[Partition, None]:
+    """Raise leader epochs, so that no leader adds a broker to the ISR whose log is deleted; returns the fenced ones.
+
+    Partitions without a state znode need no fence. Where there is one that is not in memory, nothing is fenced.
+    """
+    unknown = [p for p in partitions if p.leadership is None]
+    missing = (await term.store.read_states(unknown)).missing if unknown else ()
+    fenced = dict.fromkeys(p for p in unknown if p in missing)
+    led = [p for p in partitions if p.leadership is not None]
+    fenced |= dict.fromkeys(p for p in led if term.context.is_to_be_deleted(p))
+    raised = [p for p in led if p not in fenced]
+    for written in await gather_limited(_raise_epochs(term, chunk) for chunk in chunks(raised, WRITE_PARTITIONS)):
+        fenced |= written
+    return fenced
+
+
+async def _raise_epochs(term: TermContext, partitions: Collection[Partition]) -> dict[Partition, None]:
+    """Raise the leader epochs of these partitions in ZooKeeper; returns those that were written."""
+
+    async def plan(stored: States) -> StatePlan:
+        """Return the stored states with a higher leader epoch, to write."""
+        return plan_epochs(stored, term.context.epoch)
+
+    def apply(_: StatePlan, written: States) -> None:
+        """Put the written leader epochs into the controller's memory."""
+        term.apply_epochs(written, "pending-deletion")
+
+    return dict.fromkeys((await change_known_states(term, "leader epoch", partitions, plan, apply)).reached)
+
+
+async def _void(term: TermContext, broker: BrokerId, replicas: Sequence[PendingReplica], why: str) -> None:
+    """Remove replicas from the records that are not to be deleted, and journal why."""
+    if replicas:
+        voided = by_topic(p for _, p in replicas)
+        term.journal.refused(term.cause, "pending deletions", why, broker=broker, partitions=voided)
+        await _remove_from_records(term, replicas)
 
 
 async def on_leader_and_isr_answers(
     term: TermContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
 ) -> None:
     """Act on a LeaderAndIsr response: delete logs with another topic id, forget replicas that do not exist."""
-    stop, gone = plan_after_leader_and_isr(term.context, broker, answers)
+    stop, gone = plan_after_leader_and_isr(term.context, broker, answers, term.settings.requests_carry_topic_ids)
     for replica in stop:
         term.batch.add_stop_replica([broker], replica, delete=True)
     if stop:
@@ -122,6 +208,7 @@ async def on_leader_and_isr_answers(
         )
         await term.send_requests()
     await _remove_from_records(term, gone)
+    await _elect_waiting(term, (p for _, p in gone))
 
 
 async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: Sequence[Partition]) -> None:
@@ -144,6 +231,16 @@ async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: S
             term.batch.add_leader_and_isr([broker], later, is_new=True)
     await _remove_from_records(term, ended)  # if ZooKeeper fails here, the queued requests are sent nevertheless
     await term.send_requests()
+    await _elect_waiting(term, finished)
+
+
+async def _elect_waiting(term: TermContext, deleted: Iterable[Partition]) -> None:
+    """Elect leaders of later topics' partitions that waited for these deletions."""
+    context = term.context
+    later = dict.fromkeys(context.partition(p.topic, p.partition) for p in deleted)
+    waiting = [p for p in later if p is not None and p.state in context.in_state and not context.is_to_be_deleted(p)]
+    if waiting:
+        await bring_online(term, waiting, elect_offline)
 
 
 def _is_assigned_and_kept(term: TermContext, broker: BrokerId, later: Partition) -> bool:
@@ -156,10 +253,10 @@ def _is_assigned_and_kept(term: TermContext, broker: BrokerId, later: Partition)
 
 def _finished_deletions(
     term: TermContext, broker: BrokerId, partitions: Iterable[Partition]
-) -> tuple[list[Partition], list[tuple[ReplicasPendingDeletion, Partition]]]:
+) -> tuple[list[Partition], list[PendingReplica]]:
     """The partitions that had pending deletions under their name, and the replicas to remove from records."""
     finished: list[Partition] = []
-    ended: list[tuple[ReplicasPendingDeletion, Partition]] = []
+    ended: list[PendingReplica] = []
     named = pending_deletions_by_topic(term.context, broker)
     for p in partitions:
         held = [c for c in named.get(p.topic, ()) if p.partition in c.partitions]
@@ -169,7 +266,7 @@ def _finished_deletions(
     return finished, ended
 
 
-async def _remove_from_records(term: TermContext, ended: Iterable[tuple[ReplicasPendingDeletion, Partition]]) -> None:
+async def _remove_from_records(term: TermContext, ended: Iterable[PendingReplica]) -> None:
     """Remove these replicas from the records of pending deletions; an empty record is also deleted from ZooKeeper."""
     empty: dict[ReplicasPendingDeletion, None] = {}
     for record, p in ended:
@@ -183,10 +280,7 @@ async def _remove_from_records(term: TermContext, ended: Iterable[tuple[Replicas
 async def _remove_records(term: TermContext, records: Sequence[ReplicasPendingDeletion]) -> None:
     """Remove these records of pending deletions from memory, then from ZooKeeper."""
     for record in records:
-        held = term.context.pending_deletions[record.broker]
-        del held[record.topic_id]
-        if not held:
-            del term.context.pending_deletions[record.broker]
+        term.context.remove_pending_deletion(record)
         term.context.records_to_remove[record.broker, record.topic_id] = None
     await remove_finished_records(term)
 
@@ -208,5 +302,4 @@ async def remove_finished_records(term: TermContext) -> None:
 def _add_record(term: TermContext, record: PendingDeletion) -> None:
     """Add a record read from ZooKeeper to the pending deletions in the context."""
     partitions = {n: Partition(record.topic, n, ReplicaAssignment((record.broker,))) for n in record.partitions}
-    held = term.context.pending_deletions.setdefault(record.broker, {})
-    held[record.topic_id] = ReplicasPendingDeletion(record.broker, record.topic, record.topic_id, partitions)
+    term.context.add_pending_deletion(ReplicasPendingDeletion(record.broker, record.topic, record.topic_id, partitions))

@@ -13,7 +13,7 @@ from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.decisions.reassignment import awaited, dropped_replicas, is_in_sync, plan_epochs
 from klamm.controller.events import ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
-from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
+from klamm.controller.handlers.pending_deletions import delete_earlier_logs, schedule_deletion_of_moved
 from klamm.controller.handlers.replicas import remove_from_isrs, replicas_deleted, replicas_new, replicas_online
 from klamm.controller.handlers.state_changes import States, change_states
 from klamm.controller.handlers.tool_requests import remove_finished_entries
@@ -229,6 +229,7 @@ async def _write_assignments(term: TermContext, wanted: Assignments) -> Reasons:
 
 async def _start_adding(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> None:
     """Send the assignment with a new leader epoch to the brokers, and create the replicas that are being added."""
+    await delete_earlier_logs(term, stored)
     raised = await _raise_epochs(term, stored)
     async for p in term.slices.each(raised):
         term.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
@@ -255,7 +256,7 @@ async def _raise_chunk(term: TermContext, stored: dict[Partition, LeaderAndIsr])
 
     def apply(_: StatePlan, written: States) -> None:
         """Put the written leader epochs into the controller's memory."""
-        term.apply_epochs(written)
+        term.apply_epochs(written, "reassignment")
 
     return list((await change_states(term, "leader epoch", StatesRead(stored), plan, apply)).reached)
 

@@ -8,6 +8,7 @@ from klamm.controller.decisions.changes import added_partitions, diff_topics, is
 from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
+from klamm.controller.handlers.pending_deletions import delete_earlier_logs
 from klamm.controller.handlers.replicas import replicas_new, replicas_online
 from klamm.controller.loading import add_topics
 from klamm.controller.states import PartitionState, ReplicaState
@@ -120,6 +121,7 @@ async def on_new_partitions(term: TermContext, partitions: Collection[Partition]
     for p in partitions:
         for broker in p.replicas:
             replicas.setdefault(broker, []).append(p)
+    await delete_earlier_logs(term, partitions)
     await replicas_new(term, replicas)
     try:
         await bring_online(term, partitions, elect_offline)
