@@ -363,7 +363,6 @@ class Fetcher:
                     f"{topic_partition}: records were fetched from offset {followed.fetch_offset}, but the log end "
                     f"offset is {own_log.end_offset}",
                 )
-            start = own_log.start_offset
             if answer.records:
                 partition.append_as_follower(answer.records)
                 followed.contradictions = followed.contradictions or 0
@@ -377,8 +376,8 @@ class Fetcher:
             followed.failures = 0
             if own_log.end_offset != followed.fetch_offset:
                 followed.continue_from(own_log.end_offset)
-            elif own_log.start_offset == start:
-                return
+            elif (sent := self._session.last_sent(topic_partition)) and sent.log_start_offset == own_log.start_offset:
+                return  # else the leader does not know it: its response, or retention before it, moved it
             self._session.set_position(topic_partition, followed.position())
         except ProducersRestoring:
             followed.continue_from(partition.hosted_log.end_offset)

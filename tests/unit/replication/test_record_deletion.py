@@ -53,6 +53,20 @@ def test_delete_records_raises_the_log_start_of_all_live_replicas_before_its_res
     run_on(scenario)
 
 
+def test_delete_records_completes_where_retention_deleted_the_records_of_the_followers_before(run_on: Run) -> None:
+    """Each replica runs retention by its own clock: a follower may have nothing left to delete."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        for follower in (2, 3):
+            cluster.log(follower).advance_start_offset(4)
+
+        assert await delete(cluster, 3) == DeletionResult(NONE, 3)
+        assert starts(cluster) == [3, 4, 4]
+
+    run_on(scenario)
+
+
 def test_delete_records_of_a_partition_without_followers_completes_at_once(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, isr=(1,), replicas=(1,))
