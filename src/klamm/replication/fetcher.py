@@ -137,7 +137,7 @@ class Fetcher:
             followed = PartitionFetchState(partition, leader_epoch)
             if followed.last_fetched_epoch == NO_EPOCH and followed.fetch_offset < partition.hosted_log.end_offset:
                 partition.truncate_to(followed.fetch_offset)
-        except StorageFailed as error:
+        except (StorageFailed, PartitionRefused) as error:  # its log directory failed, perhaps a moment ago
             self._mark_failed(topic_partition, error)
             return
         self._delayed.pop(topic_partition, None)

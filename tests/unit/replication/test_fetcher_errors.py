@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from tests.support.memory_log import batch
-from tests.support.replica_cluster import P0, ReplicaCluster, leader_and_isr
+from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
 from tests.unit.replication.runs import Run
 from tests.unit.replication.scripted_leader import Follow, Leader, answer, data, settle
 
@@ -228,6 +228,33 @@ def test_a_partition_whose_truncation_fails_is_not_fetched(run: Run, monkeypatch
 
 
 # ---- many fetchers
+
+
+def test_a_log_directory_that_fails_in_a_truncation_does_not_keep_other_partitions_from_being_fetched(
+    run: Run,
+) -> None:
+    """The other partition of that directory loses its log while LeaderAndIsr is applied."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        request, others = leader_and_isr(1, (1, 2), (1, 2), 1, 1, P0), []
+        for number in (1, 2):
+            one = leader_and_isr(1, (1, 2), (1, 2), 1, 1, TopicPartition("orders", number))
+            others.append(one.topic_states[0].partition_states[0])
+        request.topic_states[0].partition_states.extend(others)
+        names = [TopicPartition("orders", number) for number in range(3)]
+        manager, logs = cluster.brokers[2], cluster.logs[2]
+        await logs.get_or_create_many([(tp, TOPIC_ID, True) for tp in names])
+        damaged = logs.logs[P0]
+        damaged.append_as_follower(batch())
+        damaged.is_broken = True
+        logs.on_failed = lambda _: manager.set_offline(names[:2])
+
+        await manager.become_leader_or_follower(request, 7)
+
+        assert manager.offline_partitions == frozenset(names[:2])
+        assert manager.fetchers.leader_of(names[2]) == 1
+
+    run(scenario)
 
 
 def test_partitions_are_distributed_over_fetchers_with_kafkas_hash() -> None:
