@@ -28,6 +28,8 @@ from klamm.wire.messages import (
 log = structlog.get_logger("replication")
 
 RETRY_S: Final = 0.05
+UNEXPECTED_RETRY_S: Final = 1.0
+_REPORT: Final = "Nothing to do; if it happens again, report it with this stack trace as a bug in klamm."
 NEWEST_VERSION: Final = 3
 FIRST_VERSION_WITH_BROKER_EPOCHS: Final = 3
 NEWEST_VERSION_WITHOUT_TOPIC_IDS: Final = 1
@@ -82,6 +84,14 @@ class AlterPartitionManager:
                     retry_s=RETRY_S,
                 )
                 error = ErrorCode.NETWORK_EXCEPTION
+            except Exception:
+                log.exception(
+                    "unexpected error in AlterPartition: sent again after the backoff",
+                    partitions=len(sent),
+                    action=_REPORT,
+                )
+                await asyncio.sleep(UNEXPECTED_RETRY_S)
+                continue
             if error or any(self._queued.get(p.topic_partition) is p for p in sent):
                 await asyncio.sleep(RETRY_S)
 

@@ -157,6 +157,16 @@ def test_a_failed_alter_partition_request_is_sent_again_after_50_ms(run: Run, tr
     run(scenario)
 
 
+def test_an_isr_change_is_sent_again_after_an_unexpected_error(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster, ZeroDivisionError("a mistake in the code"))
+        await shrunk(cluster)
+        assert len(cluster.controller.times) == 2
+        assert cluster.isr(1) == (1, 2)
+
+    run(scenario)
+
+
 def test_an_alter_partition_response_of_another_leader_epoch_is_ignored(run: Run) -> None:
     def other_epoch(request: AlterPartitionRequest) -> AlterPartitionResponse:
         response = alter_partition_response(request)
