@@ -134,9 +134,10 @@ class Standby:
     # ---- inside
 
     def _check_choice(self) -> None:
-        """Drop the mirror if this node is no longer one of the brokers chosen as standby."""
-        if self._mirror is not None and not self._ports.is_chosen():
-            self._mirror.lose("other nodes are chosen to keep one")
+        """Drop the mirror if this node is no longer one of the brokers chosen as standby, and no election takes it."""
+        mirror = self._mirror
+        if mirror is not None and not mirror.is_taken and not self._ports.is_chosen():
+            mirror.lose("other nodes are chosen to keep one")
         self._choice = asyncio.get_running_loop().call_later(CHOICE_INTERVAL_S, self._check_choice)
 
     async def _run(self) -> None:

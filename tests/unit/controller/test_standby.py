@@ -15,11 +15,11 @@ from klamm.controller.decisions.standby import StandbyMode, keeps_mirror
 from klamm.controller.mirror import Mirror, MirrorSession
 from klamm.controller.observer import Observer
 from klamm.controller.standby import Standby, StandbyPorts
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk.errors import ConnectionLoss
-from klamm.zk.operations import Delete
+from klamm.zk.operations import Delete, Set
 from klamm.zk.states import SessionState
-from klamm.zk.znodes import encode_controller
+from klamm.zk.znodes import decode_state, encode_controller, encode_state, state_path
 
 
 @pytest.fixture(autouse=True)
@@ -292,6 +292,26 @@ async def test_a_node_no_longer_chosen_as_standby_discards_its_mirror(pair: Pair
     await pair.nodes.eventually(lambda: pair.standby.mirror is None)
 
     assert pair.lines("standby")[-1]["lost"] == "other nodes are chosen to keep one"
+
+
+async def test_a_mirror_that_an_election_takes_keeps_its_unread_changes_when_other_nodes_are_chosen(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that follows the mirror waits for up to half a second before it lets it go."""
+    mirror = await pair.current()
+    monkeypatch.setattr(mirrors, "FOLLOW_INTERVAL_S", 3600)
+    partition = TopicPartition("a", 0)
+    znode = pair.nodes.ensemble.nodes[state_path(partition)]
+    changed = decode_state(partition, znode.data, znode.version)._replace(isr=(BrokerId(1),))
+    pair.nodes.ensemble.apply([Set(state_path(partition), encode_state(changed))])
+    await pair.nodes.settle()
+    pair.is_chosen = False
+
+    taken = await pair.standby.take(pair.nodes.ensemble.zxid)
+    pair.standby._check_choice()
+
+    assert taken is mirror
+    assert [str(p) for p in mirror.unread_partitions()] == ["a-0"]
 
 
 async def test_nodes_without_a_standby_mirror_wait_before_a_controller_election(
