@@ -18,6 +18,8 @@ from klamm.controller.handlers.reassignment_requests import on_api_reassignment
 from klamm.controller.handlers.topic_deletion import on_replica_deletion_answer, on_topic_deletion
 from klamm.controller.handlers.topics import on_topic_change
 from klamm.controller.states import ReplicaState
+from klamm.controller.steps import READ_TOPICS
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk import znodes
@@ -45,6 +47,22 @@ async def test_the_next_controller_finishes_an_interrupted_topic_creation() -> N
     requests = await room.handle(on_broker_change, BrokerChange())
     first = next(r for r in requests if r.startswith("LISR") and r.endswith("-> 3"))
     assert first == "LISR a-0=1/[1]/0/0 a-1=3/[3]/0/0+new -> 3"
+
+
+async def test_topics_loaded_before_zookeeper_failed_get_leaders() -> None:
+    """The topic without an id is in a later group of topics that are read together: ZooKeeper fails with its new id."""
+    room = await Room.open(brokers=(1, 2))
+    for number in range(READ_TOPICS):
+        await room.write_topic(f"a{number:02}", [(1, 2)])
+    replicas = {0: ReplicaAssignment((ONE,))}
+    room.ensemble.apply([Create(znodes.topic_path("old"), znodes.encode_topic(None, replicas))])
+    room.fail_once(znodes.topic_path("old"))
+    with pytest.raises(MalformedReply):
+        await on_topic_change(room.term, TopicChange())
+
+    assert room.now("a00-0") == room.now("a19-0") == "1 / [1,2] / 0 / 0"
+    await room.handle(on_topic_change, TopicChange())
+    assert room.now("old-0") == "1 / [1] / 0 / 0"
 
 
 @pytest.mark.parametrize("path", ["/brokers/topics/a", znodes.PENDING_DELETIONS])

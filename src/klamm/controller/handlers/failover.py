@@ -112,7 +112,8 @@ async def _read_context(term: TermContext) -> None:
     brokers = usable_brokers(term, await term.store.read_brokers(watch=True))
     context.add_brokers(brokers.values())
     unread = await take_mirror(term, since, await term.store.list_topics(watch=True))
-    partitions = [*unread.partitions, *await load_topics(term, unread.topics)]
+    partitions = list(unread.partitions)
+    await load_topics(term, unread.topics, partitions)
     await gather_limited(_read_states(term, chunk) for chunk in chunks(partitions, READ_PARTITIONS))
     if context.observer is not None:
         context.observer.on_context_read(since)

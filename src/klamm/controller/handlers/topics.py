@@ -20,7 +20,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.telemetry.journal import by_topic
 from klamm.zk.errors import NoNode, WriteRefused
-from klamm.zk.fenced import chunks
+from klamm.zk.fenced import ControllerMoved, chunks
 from klamm.zk.store import Unreadable
 from klamm.zk.znodes import TopicZnode
 
@@ -39,7 +39,15 @@ async def on_topic_change(term: TermContext, event: TopicChange) -> None:
     await _remove_deleted_topics(term, changes.deleted)
     if changes.new or changes.deleted:
         term.journal.found(term.cause, new=changes.new, deleted=changes.deleted)
-    await on_new_partitions(term, await load_topics(term, changes.new))
+    loaded: list[Partition] = []
+    try:
+        await load_topics(term, changes.new, loaded)
+    except ControllerMoved:
+        raise
+    except KlammError:
+        await on_new_partitions(term, loaded)  # the retried event takes these topics for known ones
+        raise
+    await on_new_partitions(term, loaded)
 
 
 async def _remove_deleted_topics(term: TermContext, gone: Collection[str]) -> None:
@@ -132,15 +140,16 @@ async def on_new_partitions(term: TermContext, partitions: Collection[Partition]
     await replicas_online(term, replicas)
 
 
-async def load_topics(term: TermContext, names: Sequence[str]) -> list[Partition]:
-    """Read topics, watch their znodes, and add them to the context; returns their NonExistent partitions."""
-    partitions: list[Partition] = []
+async def load_topics(term: TermContext, names: Sequence[str], loaded: list[Partition]) -> None:
+    """Read topics, watch their znodes, and add them to the context; their NonExistent partitions go into `loaded`.
+
+    After a failure `loaded` has those of the topics that are in the context.
+    """
     for chunk in chunks(names, READ_TOPICS):
         found, unreadable = await term.store.read_topics(chunk, watch=True)
         _journal_unreadable(term, unreadable)
         term.context.unreadable_topics.update(unreadable)
-        partitions += await _add_topics(term, found)
-    return partitions
+        loaded += await _add_topics(term, found)
 
 
 def _journal_unreadable(term: TermContext, unreadable: Mapping[str, Unreadable]) -> None:
