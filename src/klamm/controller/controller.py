@@ -342,7 +342,7 @@ class Controller:
             self._observer.on_event_failed(event)
             self._journal.line(cause, "moved", why=str(moved))
             event.refuse(ErrorCode.NOT_CONTROLLER)
-            await self._run_recovery_step(self._election.maybe_resign(cause), cause)
+            await self._run_recovery_step(self._election.resign_after_refused_write(cause), cause)
         except KlammError as error:
             self._observer.on_event_failed(event)
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))

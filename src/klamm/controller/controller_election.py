@@ -29,6 +29,7 @@ from klamm.zk.election import ControllerEpoch
 from klamm.zk.errors import BadVersion, NoNode
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import ControllerZnode, Store
+from klamm.zk.znodes import CONTROLLER_EPOCH
 
 ELECTION_BACKOFF_S: Final = 0.25
 """The pause after a failed start of a term: ZooKeeper may be readable later, or for another broker."""
@@ -122,7 +123,7 @@ class ControllerElection:
             await on_controller_failover(self.term)
         except ControllerMoved as error:
             self._journal.line(cause, "not-elected", why=str(error))
-            if await self.maybe_resign(cause) is None:
+            if await self.resign_after_refused_write(cause) is None:
                 # created and deleted while this node was disconnected: no watch fires, the event is retried
                 raise NoController("the controller that was elected instead of this node is gone already") from error
         except Exception as error:
@@ -178,6 +179,18 @@ class ControllerElection:
         if self.term is not None and (holder is None or not self._is_ours(holder, store)):
             who = "nobody" if holder is None else f"broker {holder.broker}"
             await self.resign(cause, f"{who} is controller now")
+        return holder
+
+    async def resign_after_refused_write(self, cause: str) -> ControllerZnode | None:
+        """Resign after a write failed because the controller epoch changed; returns the `/controller` that was read.
+
+        If `/controller` still belongs to this session, another client changed `/controller_epoch`: every later write
+        would fail, too. The znode is deleted, so that a controller is elected in a new epoch.
+        """
+        holder = await self.maybe_resign(cause)
+        if self.term is not None and holder is not None:
+            await self.resign(cause, f"another client changed {CONTROLLER_EPOCH}")
+            await self._delete_znode_without_term(self._current_store(), holder, cause)
         return holder
 
     async def resign_and_delete_znode(self, cause: str, why: str) -> None:

@@ -1,5 +1,7 @@
 """A controller that was replaced without noticing: it writes nothing, and resigns."""
 
+from collections.abc import Sequence
+
 import pytest
 from tests.support.controller_nodes import Nodes
 
@@ -7,7 +9,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.api import ApiKey
 from klamm.zk.admin_znodes import encode_preferred_election, encode_reassignment
-from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.znodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
@@ -84,3 +86,36 @@ async def test_a_replaced_controller_deletes_no_topic_znodes_on_a_deletion_reque
     assert nodes.journal(1, "moved")
     left = {"/admin/delete_topics/a", "/config/topics/a", "/brokers/topics/a/partitions/0/state"}
     assert left <= nodes.ensemble.nodes.keys()
+
+
+async def test_a_controller_whose_epoch_znode_another_client_changed_resigns_and_is_elected_again(
+    nodes: Nodes,
+) -> None:
+    """`/controller` is still its own: without the resignation nobody could write any more, and nobody be elected."""
+    controller = await nodes.start(1)
+    await nodes.settle()
+
+    nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"7")])
+    await nodes.topic("a", [(1,)])
+
+    assert (controller.is_active, controller.epoch, nodes.controller_epoch) == (True, 8, 8)
+    assert "/brokers/topics/a/partitions/0/state" in nodes.ensemble.nodes
+
+
+async def test_a_controller_whose_epoch_znode_is_changed_in_its_failover_is_elected_again(nodes: Nodes) -> None:
+    await nodes.start(1)
+    controller = await nodes.start(2)
+    await nodes.settle()
+    await nodes.topic("a", [(1, 2)])
+
+    def change(ops: Sequence[Op]) -> None:
+        if any(op.path == "/brokers/topics/a/partitions/0/state" for op in ops):
+            nodes.ensemble.before_multi = lambda ops: None
+            nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"7")])
+
+    nodes.ensemble.before_multi = change
+    await nodes.stop(1)
+    await nodes.settle()
+
+    assert (controller.is_active, controller.epoch, nodes.controller_epoch) == (True, 8, 8)
+    assert b'"leader":2' in (nodes.ensemble.nodes["/brokers/topics/a/partitions/0/state"].data or b"")
