@@ -60,7 +60,12 @@ class BrokerRegistrar:
                 return stat.czxid
             if refusal is not ZkCode.NODE_EXISTS:
                 raise error_of(refusal, path)
-            if (epoch := await self._resolve_conflict(client, path)) is not None:
+            try:
+                epoch = await self._resolve_conflict(client, path)
+            except BrokerIdTaken:
+                self._payloads.discard(payload)  # it was not written; a caller that retries for days brings thousands
+                raise
+            if epoch is not None:
                 self._sessions.add(client.session_id)
                 return epoch
 

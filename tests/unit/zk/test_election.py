@@ -191,6 +191,19 @@ async def test_broker_registration_removes_only_a_znode_of_the_brokers_own_earli
         await register(BrokerRegistrar(broker(5, "elsewhere")), registered.client())
 
 
+async def test_refused_broker_registrations_leave_nothing_in_memory(registered: MemoryEnsemble) -> None:
+    registrar, client = BrokerRegistrar(broker(5)), registered.client()
+    await registrar.register(client, 0)
+    registered.expire(client)
+    await register(BrokerRegistrar(broker(5, "elsewhere")), registered.client())
+
+    for now_ms in range(1, 10):
+        with pytest.raises(BrokerIdTaken):
+            await registrar.register(registered.client(), now_ms)
+
+    assert len(registrar._payloads) == 1
+
+
 async def test_broker_registration_succeeds_if_an_existing_registration_vanishes_meanwhile(
     registered: MemoryEnsemble,
 ) -> None:
