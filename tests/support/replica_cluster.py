@@ -377,6 +377,7 @@ async def serve_fetch(manager: ReplicaManager, metadata: Metadata, request: Fetc
         request.max_bytes,
         Isolation(request.isolation_level),
         leader_only=version < 11,
+        broker_epoch=request.replica_state.replica_epoch,
     )
     wanted = [
         FetchPartition(

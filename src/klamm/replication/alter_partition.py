@@ -17,6 +17,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.ports import IsrAnswer, IsrProposal
+from klamm.replication.replica import NO_BROKER_EPOCH
 from klamm.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -33,7 +34,6 @@ _REPORT: Final = "Nothing to do; if it happens again, report it with this stack 
 NEWEST_VERSION: Final = 3
 FIRST_VERSION_WITH_BROKER_EPOCHS: Final = 3
 NEWEST_VERSION_WITHOUT_TOPIC_IDS: Final = 1
-NO_BROKER_EPOCH: Final = -1
 
 SendAlterPartition = Callable[[Callable[[int], AlterPartitionRequest], int], Awaitable[AlterPartitionResponse]]
 """`send(build, newest)`: find the controller, agree on a version up to `newest`, send `build(version)`; the answer.
@@ -139,7 +139,9 @@ def _partition_data(proposal: IsrProposal, version: int) -> AlterPartitionReques
         partition_index=proposal.topic_partition.partition,
         leader_epoch=proposal.leader_epoch,
         new_isr=() if with_epochs else proposal.isr,
-        new_isr_with_epochs=[BrokerState(b, NO_BROKER_EPOCH) for b in proposal.isr] if with_epochs else [],
+        new_isr_with_epochs=[BrokerState(b, proposal.broker_epochs.get(b, NO_BROKER_EPOCH)) for b in proposal.isr]
+        if with_epochs
+        else [],
         leader_recovery_state=LeaderRecoveryState.RECOVERED,
         partition_epoch=proposal.partition_epoch,
     )

@@ -10,6 +10,7 @@ from klamm.log.file_slice import Records
 from klamm.log.transactions import AbortedTransaction
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId
+from klamm.replication.replica import NO_BROKER_EPOCH
 from klamm.wire.records.batch import MAGIC
 
 CONSUMER = BrokerId(-1)
@@ -52,6 +53,8 @@ class FetchParams(NamedTuple):
     """Whether the first batch is returned however large it is (version 3 and newer)."""
     near_brokers: Collection[BrokerId] = ()
     """The brokers in the rack of the consumer; empty where it is to read from leaders."""
+    broker_epoch: int = NO_BROKER_EPOCH
+    """The broker epoch of the follower; NO_BROKER_EPOCH before version 15."""
 
     @property
     def is_follower(self) -> bool:

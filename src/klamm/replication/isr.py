@@ -5,12 +5,12 @@ Meanwhile the high watermark counts everybody who may be in the ISR by now: the 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.replication.replica import UNKNOWN_OFFSET, RemoteReplica
+from klamm.replication.replica import NO_BROKER_EPOCH, UNKNOWN_OFFSET, RemoteReplica
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class PendingExpand:
 
     isr: tuple[BrokerId, ...]
     new: BrokerId
+    broker_epoch: int = field(default=NO_BROKER_EPOCH, compare=False)
+    """The registration in which `new` fetched and had caught up."""
 
     @property
     def maximal(self) -> tuple[BrokerId, ...]:

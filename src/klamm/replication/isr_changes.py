@@ -50,7 +50,7 @@ def maybe_expand_isr(partition: Partition, replica: RemoteReplica) -> None:
         high_watermark=partition.leader_log.high_watermark,
         epoch_start_offset=partition.leader_epoch_start,
     ):
-        _propose_isr(partition, PendingExpand(partition.isr_state.isr, replica.broker_id))
+        _propose_isr(partition, PendingExpand(partition.isr_state.isr, replica.broker_id, replica.broker_epoch))
 
 
 def maybe_shrink_isr(partition: Partition) -> None:
@@ -74,12 +74,14 @@ def maybe_shrink_isr(partition: Partition) -> None:
 def _propose_isr(partition: Partition, pending: Pending) -> None:
     """Queue a proposed ISR for the controller."""
     partition.isr_state = pending
+    epochs = {pending.new: pending.broker_epoch} if isinstance(pending, PendingExpand) else {}
     proposal = IsrProposal(
         partition.topic_partition,
         partition.topic_id or ZERO_ID,
         partition.leader_epoch,
         partition.partition_epoch,
         pending.proposed,
+        epochs,
         partial(on_isr_answer, partition, pending),
     )
     if partition.context.alter_partition.submit(proposal):

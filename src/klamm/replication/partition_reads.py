@@ -77,6 +77,7 @@ def read_partition(
             records = result.records
             aborted = own_log.aborted_in(result, offset, bound) if is_committed and records else None
     if replica is not None and limits.is_first:
+        replica.broker_epoch = params.broker_epoch
         record_follower_fetch(partition, replica, offset, request.log_start_offset, end)
     settled = offset >= bound and (replica is None or replica.broker_id in partition.isr_state.isr)
     return FetchData(

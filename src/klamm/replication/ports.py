@@ -120,6 +120,8 @@ class IsrProposal(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     isr: tuple[BrokerId, ...]
+    broker_epochs: Mapping[BrokerId, int]
+    """The broker epoch of a new member in its last fetch. Of the others the controller knows whether they restarted."""
     answered: Callable[[IsrAnswer], None]
     """Called once, when the controller has answered for this partition."""
 

@@ -6,6 +6,8 @@ from klamm.model.ids import BrokerId
 
 NEVER = -math.inf
 UNKNOWN_OFFSET = -1
+NO_BROKER_EPOCH = -1
+"""In place of a broker epoch that is not known, or not to be compared."""
 
 
 class RemoteReplica:
@@ -13,6 +15,7 @@ class RemoteReplica:
 
     __slots__ = (
         "awaits_fetch",
+        "broker_epoch",
         "broker_id",
         "last_caught_up_ms",
         "last_fetch_leader_end",
@@ -23,6 +26,8 @@ class RemoteReplica:
 
     def __init__(self, broker_id: BrokerId) -> None:
         self.broker_id = broker_id
+        self.broker_epoch = NO_BROKER_EPOCH
+        """The registration of the follower that fetched last: after a restart its log may be shorter."""
         self.log_start_offset = UNKNOWN_OFFSET
         self.log_end_offset = UNKNOWN_OFFSET
         self.last_fetch_leader_end = UNKNOWN_OFFSET

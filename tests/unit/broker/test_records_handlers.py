@@ -254,6 +254,7 @@ class TestFetch:
 
         assert replicas.fetched is not None
         assert replicas.fetched[0].replica_id == replicas.fetched[1].replica_id == 3
+        assert replicas.fetched[0].broker_epoch == (8 if version == 15 else -1)
         assert replicas.fetched[0].max_bytes == 57_671_680  # fetch.max.bytes bounds whoever claims to be one, too
 
     async def test_forgotten_partitions_of_a_fetch_session_are_identified_by_topic_id(self, replicas: Replicas) -> None:

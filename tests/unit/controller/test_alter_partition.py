@@ -141,6 +141,25 @@ def test_alter_partition_refuses_a_live_isr_member_that_holds_no_replica() -> No
     assert judge(context, partition, asked("129"), 3).error is ErrorCode.INELIGIBLE_REPLICA
 
 
+@pytest.mark.parametrize(
+    ("fetched_as", "error"),
+    [
+        (100, ErrorCode.NONE),
+        (-1, ErrorCode.NONE),
+        (99, ErrorCode.INELIGIBLE_REPLICA),
+        (101, ErrorCode.INELIGIBLE_REPLICA),
+    ],
+)
+def test_alter_partition_refuses_a_member_that_fetched_in_another_registration(
+    fetched_as: int, error: ErrorCode
+) -> None:
+    """It may have lost records since, in a power loss; Apache Kafka's leaders send -1."""
+    context, partition = cluster()
+    proposal = asked("123")._replace(broker_epochs={BrokerId(3): fetched_as})
+
+    assert judge(context, partition, proposal, 3).error is error
+
+
 @pytest.mark.parametrize("partition_epoch", [7, 8])
 def test_alter_partition_with_the_current_isr_succeeds_even_with_an_old_partition_epoch(partition_epoch: int) -> None:
     context, partition = cluster()
@@ -226,6 +245,25 @@ async def test_each_alter_partition_version_is_answered_with_the_fields_of_that_
     [answer] = topic.partitions
     assert (answer.error_code, answer.leader_id, answer.isr, answer.partition_epoch) == (0, 1, (1, 2), 1)
     assert requests == ["UMR a-0=1/[1,2]/0/1 -> 1,2,3"]
+
+
+async def test_an_isr_change_made_before_a_follower_restarted_does_not_admit_the_restarted_follower() -> None:
+    """The leader proposed it to a controller that died; it sends it again to the next one."""
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    await ask(room, isr=(1, 2))
+    before = room.term.context.registered[BrokerId(3)].epoch
+    room.kill(3)
+    await room.register(3)
+    await room.become_controller()
+    state = room.stored("a-0")
+    event = alter_partition(room, 1, state.leader_epoch, state.partition_epoch, (1, 2, 3))
+    event.request.topics[0].partitions[0].new_isr_with_epochs[2].broker_epoch = before
+
+    await room.handle(on_alter_partition, event)
+
+    [answer] = event.reply.result().topics[0].partitions
+    assert answer.error_code is ErrorCode.INELIGIBLE_REPLICA
+    assert room.stored("a-0") == state
 
 
 @pytest.mark.parametrize(("version", "has_id"), [(0, False), (1, False), (2, True), (3, True)])

@@ -262,6 +262,7 @@ def test_a_broker_sends_one_alter_partition_at_a_time_and_queues_later_isr_chang
                 leader_epoch=4,
                 partition_epoch=7,
                 isr=(1, 2),
+                broker_epochs={2: 44},
                 answered=lambda answer: answers.append((number, answer.partition_epoch)),
             )
 
@@ -280,7 +281,7 @@ def test_a_broker_sends_one_alter_partition_at_a_time_and_queues_later_isr_chang
         assert (first.broker_id, first.broker_epoch) == (1, 100)
         sent = first.topics[0].partitions[0]
         assert (sent.leader_epoch, sent.partition_epoch, sent.leader_recovery_state) == (4, 7, 0)
-        assert [(b.broker_id, b.broker_epoch) for b in sent.new_isr_with_epochs] == [(1, -1), (2, -1)]
+        assert [(b.broker_id, b.broker_epoch) for b in sent.new_isr_with_epochs] == [(1, -1), (2, 44)]
         assert answers == [(0, 8), (1, 8), (2, 8)]
 
         assert manager.submit(proposal(3, ZERO_ID))  # one topic without id: names, and the plain ISR

@@ -201,3 +201,16 @@ def test_a_follower_below_the_leader_epoch_start_offset_does_not_join_the_isr(ru
         assert partition.isr_state == Committed(ids(2))
 
     run(scenario)
+
+
+def test_a_proposed_isr_names_the_broker_epoch_in_which_the_new_member_fetched(run: Run) -> None:
+    """The controller refuses it if the broker has registered again since; of the other members it knows that."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2))
+        await asyncio.sleep(1)
+        [request] = cluster.controller.requests
+        [partition] = request.topics[0].partitions
+        assert [(m.broker_id, m.broker_epoch) for m in partition.new_isr_with_epochs] == [(1, -1), (2, -1), (3, 100)]
+
+    run(scenario)

@@ -86,6 +86,7 @@ class Fetch:
             magic=(version >= _FIRST_WITH_MAGIC_1) + (version >= _FIRST_WITH_MAGIC_2),
             knows_zstd=version >= _FIRST_WITH_ZSTD,
             near_brokers=self._brokers_in_rack(message.rack_id, request.peer.listener) if message.rack_id else (),
+            broker_epoch=message.replica_state.replica_epoch,
         )
 
     async def _read_partitions(self, request: Request, message: FetchRequest, replica: BrokerId) -> FetchRequested:

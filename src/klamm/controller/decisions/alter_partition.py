@@ -1,10 +1,12 @@
 """Whether a leader may change its ISR: the checks of AlterPartition, in Kafka's order.
 
-Beyond Kafka, the requester must be the leader that the controller knows, and the new ISR must be non-empty and within
-the assignment. Source: KafkaController.tryProcessAlterPartition (3.9).
+Beyond Kafka, the requester must be the leader that the controller knows, the new ISR must be non-empty and within the
+assignment, and a new member must not have registered again since it fetched (Kafka: only in KRaft, KIP-903).
+Source: KafkaController.tryProcessAlterPartition (3.9).
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from klamm.controller.context import ControllerContext
@@ -12,7 +14,7 @@ from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+from klamm.model.leader_and_isr import NO_EPOCH, LeaderAndIsr, LeaderRecoveryState
 
 FIRST_VERSION_WITH_TOPIC_IDS = 2
 
@@ -25,6 +27,8 @@ class Proposal(NamedTuple):
     isr: tuple[BrokerId, ...]
     recovery: int  # as received, perhaps an unknown number
     partition_epoch: int
+    broker_epochs: Mapping[BrokerId, int] = MappingProxyType({})
+    """The broker epochs in which members fetched, where the leader knows them (version 3)."""
 
 
 class Verdict(NamedTuple):
@@ -103,14 +107,23 @@ def _judge_content(
         )
     if not proposal.isr:
         return Verdict(ErrorCode.INVALID_REQUEST, "the ISR in the request is empty")
-    if ineligible := [b for b in proposal.isr if b not in context.live or b not in partition.replicas]:
+    if ineligible := [b for b in proposal.isr if not _is_eligible(context, partition, proposal, b)]:
         refusal = (
             ErrorCode.INELIGIBLE_REPLICA
             if version >= FIRST_VERSION_WITH_TOPIC_IDS
             else ErrorCode.OPERATION_NOT_ATTEMPTED
         )
         return Verdict(
-            refusal, f"brokers {', '.join(map(str, ineligible))} in the requested ISR are not live or not replicas"
+            refusal,
+            f"brokers {', '.join(map(str, ineligible))} in the requested ISR are not live, not replicas, or have "
+            "registered again since they fetched",
         )
     recovery = LeaderRecoveryState(proposal.recovery)
     return Verdict(write=now._replace(isr=proposal.isr, recovery=recovery, controller_epoch=context.epoch))
+
+
+def _is_eligible(context: ControllerContext, partition: Partition, proposal: Proposal, broker: BrokerId) -> bool:
+    """Whether the broker may be in the ISR: live, a replica, and in the registration in which it fetched (KIP-903)."""
+    if broker not in context.live or broker not in partition.replicas:
+        return False
+    return proposal.broker_epochs.get(broker, NO_EPOCH) in (NO_EPOCH, context.registered[broker].epoch)

@@ -96,6 +96,7 @@ def _judge(
         _new_isr(data, event.version),
         data.leader_recovery_state,
         data.partition_epoch,
+        {BrokerId(member.broker_id): member.broker_epoch for member in data.new_isr_with_epochs},
     )
     known = _topic(term, topic, event.version)
     if known is None and event.version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -114,7 +115,7 @@ def _topic(term: TermContext, topic: AlterPartitionRequestTopicData, version: in
 
 
 def _new_isr(data: AlterPartitionRequestPartitionData, version: int) -> tuple[BrokerId, ...]:
-    """The proposed ISR. The broker epochs of version 3 are ignored as in Kafka: brokers in ZooKeeper mode send -1."""
+    """The proposed ISR, from the field of this version."""
     if version >= FIRST_VERSION_WITH_BROKER_EPOCHS:
         return tuple(BrokerId(member.broker_id) for member in data.new_isr_with_epochs)
     return tuple(BrokerId(b) for b in data.new_isr)

@@ -31,6 +31,8 @@ class JudgedFrom(NamedTuple):
     """Broker epochs of who asks, of which the controller may know."""
     live: Mapping[BrokerId, Answer]
     """Of each broker that is asked for, or is in an ISR: whether it is live."""
+    epochs: Mapping[BrokerId, frozenset[int]]
+    """Of the same brokers, the broker epochs of which the controller may know."""
     topics: Mapping[Any, str]
     """Topics of the request that are there: their names by what it calls them: an id, or once a name."""
     partitions: Mapping[tuple[str, int], StoredPartition]
@@ -95,7 +97,8 @@ class IsrRequestHistory:
         live = {b: self.views.is_live(term, b) for b in brokers}
         epochs = frozenset(self.views.epochs(term, sender))
         is_newest = term.epoch == self.controllers.epoch and self.controllers.has_controller_znode
-        return JudgedFrom(epochs, live, names, partitions, is_newest)
+        its_epochs = {b: frozenset(self.views.epochs(term, b)) for b in brokers}
+        return JudgedFrom(epochs, live, its_epochs, names, partitions, is_newest)
 
 
 def new_isr(requested: Any, version: int) -> tuple[BrokerId, ...]:

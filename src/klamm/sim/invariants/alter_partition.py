@@ -8,7 +8,8 @@ from typing import Any
 
 from klamm.controller.events import AlterPartitionReceived
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import NO_EPOCH
 from klamm.sim.history.history import History
 from klamm.sim.history.isr_requests import FIRST_WITH_TOPIC_IDS, JudgedFrom, new_isr
 from klamm.sim.history.trace import EventEnded
@@ -28,11 +29,21 @@ def _expected_errors(
         return frozenset((expected,))
     assert topic is not None
     replicas = known.partitions[topic, requested.partition_index].replicas
-    fit = {known.live[b] if b in replicas else False for b in new_isr(requested, version)}
+    members = new_isr(requested, version)
+    fit = {known.live[b] if b in replicas else False for b in members}
+    fit |= {_has_epoch(known, BrokerId(m.broker_id), m.broker_epoch) for m in requested.new_isr_with_epochs}
     ineligible = ErrorCode.INELIGIBLE_REPLICA if version >= FIRST_WITH_TOPIC_IDS else ErrorCode.OPERATION_NOT_ATTEMPTED
     if False in fit:
         return frozenset((ineligible,))
     return frozenset((ineligible, None)) if None in fit else frozenset((None,))
+
+
+def _has_epoch(known: JudgedFrom, broker: BrokerId, epoch: int) -> bool | None:
+    """Whether the controller has the broker with this broker epoch; None where it may know another one. -1 is any."""
+    epochs = known.epochs[broker]
+    if epoch == NO_EPOCH or epochs == {epoch}:
+        return True
+    return None if epoch in epochs else False
 
 
 def _expected_error(
