@@ -1,10 +1,11 @@
 """Follows config changes in ZooKeeper: reads notifications, then the current configs of the named entities.
 
 A notification only names the changed entity, whose configs are then read. Several notifications of one entity need one
-read, and a broker that was away misses nothing. Source: ZkConfigManager, ZkNodeChangeNotificationListener (3.9).
+read. They are numbered without gaps: where one is deleted before it was read, all configs are read again. Source:
+ZkConfigManager, ZkNodeChangeNotificationListener (3.9).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, Protocol
 
 import structlog
@@ -12,19 +13,24 @@ import structlog
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.config.topic_config import correct_topic_config
 from klamm.model.errors import KlammError
-from klamm.zk.configs import DEFAULT_ENTITY, ConfigStore
+from klamm.zk.configs import DEFAULT_ENTITY, ConfigStore, change_number
 from klamm.zk.store import Store
 from klamm.zk.watches import EventType
 from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
 
 KEPT_MS: Final = 15 * 60_000
-"""How long a notification stays in ZooKeeper. A node that was away for longer reads everything at its start."""
+"""How long a notification stays in ZooKeeper, by the clock of the node that deletes it."""
 _MAX_CONCURRENT_READS: Final = 1_000
 log = structlog.get_logger("config")
 
 
 class Follower(Protocol):
     """Applies changes. Calls that raise KlammError are repeated."""
+
+    @property
+    def hosted_topics(self) -> Collection[str]:
+        """The topics with a replica on this node."""
+        ...
 
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
         """Called with all current overrides of each changed topic; empty for a topic that has none."""
@@ -55,6 +61,8 @@ class ConfigChanges(ZnodeFollower):
         self._follower = follower
         self._now_ms = now_ms
         self._last = -1
+        self._next: int | None = None
+        """The number of the first notification that is not handled; None before the first look."""
         self._ignored: frozenset[str] = frozenset()
         """Notifications that cannot be read, and that were logged."""
         self.followed = 0
@@ -64,7 +72,7 @@ class ConfigChanges(ZnodeFollower):
         """Handle every new notification, and delete the old ones. Raises KlammError."""
         store = self._store()
         configs = store.configs
-        children = await configs.list_changes()
+        children, next_number = await configs.list_changes()
         changes, unreadable = await configs.read_changes(children)
         for child, reason in unreadable.items():
             if child not in self._ignored:
@@ -75,13 +83,28 @@ class ConfigChanges(ZnodeFollower):
                     action="If configs changed, set them again with klamm config set.",
                 )
         self._ignored = frozenset(unreadable)
+        if self._next is not None and next_number < self._next:
+            self._last = -1  # the list was deleted and created again
         new = [change for change in changes if change.number > self._last]
         entities = dict.fromkeys(change.entity for change in new if change.entity)
+        if self._has_missed({c.number for c in changes} | {change_number(c) for c in unreadable}, next_number):
+            log.warning("config changes were deleted before this node has read them; reading all configs again")
+            hosted = (f"topics/{topic}" for topic in self._follower.hosted_topics)
+            entities |= dict.fromkeys((f"brokers/{DEFAULT_ENTITY}", *hosted))
         await self._apply_changes(store, configs, entities)
         self._last = max((change.number for change in new), default=self._last)
+        self._next = next_number
         self.followed += len(new)
         oldest = self._now_ms() - KEPT_MS
         await configs.delete_changes([c.child for c in changes if c.created_ms < oldest])
+
+    def _has_missed(self, numbers: Collection[int], next_number: int) -> bool:
+        """Whether notifications since the last look are gone; `numbers` are those that are there."""
+        if self._next is None:
+            return False  # all configs were read when this node started
+        if next_number < self._next:
+            return True
+        return sum(n >= self._next for n in numbers) < next_number - self._next
 
     async def _apply_changes(self, store: Store, configs: ConfigStore, entities: Mapping[str, None]) -> None:
         """Read the changed entities again and pass their configs to the follower."""

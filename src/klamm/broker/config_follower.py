@@ -62,6 +62,11 @@ class ConfigFollower:
 
     # ---- topics
 
+    @property
+    def hosted_topics(self) -> list[str]:
+        """The topics with a replica on this node."""
+        return sorted(self._logs.topics)
+
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
         """Apply the current overrides of these topics to their logs, throttles and unclean elections."""
         self._on_topics(list(overrides))

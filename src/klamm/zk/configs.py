@@ -90,9 +90,13 @@ class ConfigStore:
 
     # ---- following changes
 
-    async def list_changes(self) -> list[str]:
-        """The names of the config change notifications, oldest first; the list is watched from now on."""
-        return sorted((await self._client.children(CONFIG_CHANGES, watch=True))[0])
+    async def list_changes(self) -> tuple[list[str], int]:
+        """The names of the config change notifications, oldest first, and the number that the next one will get.
+
+        The list is watched from now on.
+        """
+        children, stat = await self._client.children(CONFIG_CHANGES, watch=True)
+        return sorted(children), (stat.cversion + len(children)) // 2  # a Stat counts creations and deletions
 
     async def read_changes(self, children: Sequence[str]) -> tuple[list[Change], dict[str, str]]:
         """Read these config change notifications, those that still exist, in order.

@@ -1,6 +1,6 @@
 """Injected bugs of config changes: how they are announced, kept, followed and applied."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.simulation.injected_bugs.mutant import Patch, nothing
@@ -17,9 +17,10 @@ from klamm.zk.znodes import CONFIG_CHANGES
 def config_changes_unwatched(patch: Patch) -> None:
     """The notifications are read without a watch."""
 
-    async def list_changes(self: Any) -> list[str]:
+    async def list_changes(self: Any) -> tuple[list[str], int]:
         """The patched method, with the injected bug."""
-        return sorted((await self._client.children(CONFIG_CHANGES))[0])
+        children, stat = await self._client.children(CONFIG_CHANGES)
+        return sorted(children), (stat.cversion + len(children)) // 2
 
     patch.setattr(ConfigStore, "list_changes", list_changes)
 
@@ -35,8 +36,9 @@ def config_changes_unannounced(patch: Patch) -> None:
 
 
 def notifications_deleted_at_once(patch: Patch) -> None:
-    """Whoever has read a notification first deletes it."""
+    """Whoever has read a notification first deletes it, and the others do not notice."""
     patch.setattr(config_changes, "KEPT_MS", -1)
+    patch.setattr(ConfigChanges, "_has_missed", lambda self, numbers, next_number: False)
 
 
 def defaults_of_all_brokers_ignored(patch: Patch) -> None:
@@ -53,11 +55,14 @@ def defaults_of_all_brokers_ignored(patch: Patch) -> None:
 def only_the_newest_notification_is_read(patch: Patch) -> None:
     """Of several new notifications only the last one is read."""
 
-    async def list_changes(self: Any) -> list[str]:
-        """The patched method, with the injected bug."""
-        return sorted((await self._client.children(CONFIG_CHANGES, watch=True))[0])[-1:]
+    read_changes = ConfigStore.read_changes
 
-    patch.setattr(ConfigStore, "list_changes", list_changes)
+    async def read_newest(self: Any, children: Sequence[str]) -> Any:
+        """The patched method, with the injected bug."""
+        return await read_changes(self, children[-1:])
+
+    patch.setattr(ConfigStore, "read_changes", read_newest)
+    patch.setattr(ConfigChanges, "_has_missed", lambda self, numbers, next_number: False)
 
 
 def notifications_name_another_entity(patch: Patch) -> None:

@@ -28,6 +28,7 @@ class Heard:
     def __init__(self) -> None:
         self.topics: list[dict[str, dict[str, str]]] = []
         self.brokers: list[tuple[Mapping[str, str], Mapping[str, str]]] = []
+        self.hosted_topics: list[str] = []
 
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
         self.topics.append({topic: dict(own) for topic, own in overrides.items()})
@@ -271,5 +272,39 @@ def test_an_unexpected_error_while_reading_config_changes_is_retried_with_growin
         await asyncio.sleep(1)
         assert len(tries) == 5
         await following.close()
+
+    SimulatedLoop().run(main())
+
+
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_a_broker_reads_all_configs_if_change_notifications_were_deleted_before_it_read_them(
+    is_recreated: bool,
+) -> None:
+    """Its session was away for longer than notifications are kept, or the clock of another broker is ahead."""
+
+    async def main() -> None:
+        room = await Room().begin()
+        await room.alter("topics", "orders", {"retention.ms": "1"})
+        await room.changes.catch_up()
+        room.heard.hosted_topics = ["orders", "clicks"]
+        await room.alter("topics", "orders", {"retention.ms": "2"})
+        await room.alter("brokers", "<default>", {"message.max.bytes": "5"})
+        await room.alter("topics", "others", {"retention.ms": "3"})
+        await room.others.delete_changes(sorted(room.ensemble.nodes[CHANGES].children)[:-1])
+        if is_recreated:
+            await room.others.delete_changes(sorted(room.ensemble.nodes[CHANGES].children))
+            room.ensemble.apply([Delete(CHANGES), Create(CHANGES)])
+        await room.changes.catch_up()
+        await room.changes.catch_up()
+
+        wanted = {"orders": {"retention.ms": "2"}, "clicks": {}}
+        if not is_recreated:
+            wanted["others"] = {"retention.ms": "3"}
+        assert room.heard.topics == [{"orders": {"retention.ms": "1"}}, wanted]
+        assert room.heard.brokers == [({"message.max.bytes": "5"}, {})]
+
+        await room.alter("topics", "orders", {"retention.ms": "4"})
+        await room.changes.catch_up()
+        assert room.heard.topics[2:] == [{"orders": {"retention.ms": "4"}}]
 
     SimulatedLoop().run(main())

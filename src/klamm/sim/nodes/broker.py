@@ -438,6 +438,11 @@ class KeptConfigs:
         self._controller = controller
         self._on_applied = on_applied
 
+    @property
+    def hosted_topics(self) -> list[str]:
+        """None: this broker has no logs."""
+        return []
+
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
         """Keep the overrides of these topics; where one allows unclean elections, notify the controller."""
         self._on_applied({f"topics/{topic}": own for topic, own in overrides.items()})
