@@ -14,9 +14,11 @@ from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
 from klamm.zk.acl import OPEN_ACL, Acl, Permission
 from klamm.zk.client import ZooKeeper
+from klamm.zk.configs import ConfigStore, change_number
 from klamm.zk.errors import BadVersion, ConnectionLoss, NoAuth, NodeExists, NoNode, NotEmpty, ZkCode
 from klamm.zk.operations import Check, Create, Delete, Set
 from klamm.zk.watches import EventType, WatchEvent
+from klamm.zk.znodes import CONFIG_CHANGES
 
 KAFKA_ACL = Acl(Permission.ALL, "digest", make_digest_acl_credential("kafka", "secret"))
 
@@ -152,6 +154,23 @@ async def test_all_operations_of_a_zookeeper_multi_are_applied(zk: ZooKeeper, ka
     assert results[2].path == "/s-0000000002"
     assert results[1].stat == (await zk.get("/a"))[1]
     assert sorted(await asyncio.to_thread(kazoo.get_children, "/")) == ["a", "n", "s-0000000002"]
+
+
+async def test_zookeeper_counts_the_number_of_the_next_config_change_notification_across_deletions(
+    zk: ZooKeeper,
+) -> None:
+    await zk.ensure_path(CONFIG_CHANGES)
+    store = ConfigStore(zk)
+    for entity in ("topics/a", "topics/b", "topics/c"):
+        await store.announce(entity)
+    names, following = await store.list_changes()
+    assert ([change_number(n) for n in names], following) == ([0, 1, 2], 3)
+
+    await store.delete_changes([names[0], names[2]])
+
+    assert await store.list_changes() == ([names[1]], 3)
+    await store.announce("topics/d")
+    assert await store.list_changes() == ([names[1], "config_change_0000000003"], 4)
 
 
 async def test_the_error_of_a_failed_zookeeper_multi_names_the_failed_operation(zk: ZooKeeper) -> None:
