@@ -46,6 +46,19 @@ def test_a_compacted_topic_that_cannot_be_read_at_rest_is_a_violation() -> None:
     assert newest_values_survive_compaction(resting([], "no leader")) is not None
 
 
+@pytest.mark.parametrize("is_destroyed", [True, False])
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_a_compacted_topic_may_be_unreadable_at_rest_only_where_a_bit_flipped(
+    is_damaged: bool, is_destroyed: bool
+) -> None:
+    cluster = resting([], "a Fetch is answered CORRUPT_MESSAGE" if is_damaged else "no leader")
+    cluster.compacted_reads[COMPACTED].is_damaged = is_damaged
+    if is_destroyed:
+        cluster.tier.on_destroyed(COMPACTED, 35)
+
+    assert (newest_values_survive_compaction(cluster) is None) is (is_damaged and is_destroyed)
+
+
 def test_keyed_producers_have_five_keys_each_and_some_that_they_write_once() -> None:
     assert key_of(b"keyed-1/7..") == key_of(b"keyed-1/12") != key_of(b"keyed-2/7")
     assert key_of(b"keyed-1/10") != key_of(b"keyed-1/20")

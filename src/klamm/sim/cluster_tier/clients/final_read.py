@@ -54,7 +54,7 @@ async def read_compacted(world: World, nodes: int, port: int, partition: TopicPa
             try:
                 await _read_all(reader, partition, read)
             except (KlammError, CorruptRecords) as error:
-                read.error = str(error)
+                read.error, read.is_damaged = str(error), isinstance(error, CorruptRecords)
                 await asyncio.sleep(_PAUSE_S)
             else:
                 read.error = ""
