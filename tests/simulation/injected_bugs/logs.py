@@ -14,9 +14,10 @@ from klamm.log.log_storage import LogStorage
 from klamm.log.retention import RetentionLimits, expired_segment_count
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication import partition_reads
-from klamm.replication.fetcher import NO_EPOCH, Fetcher
+from klamm.replication.fetcher import Fetcher
 from klamm.replication.fetcher_manager import FetcherManager, InitialFetchState
 from klamm.replication.isr_changes import record_follower_fetch
+from klamm.replication.partition_fetch_state import NO_EPOCH
 
 
 def same_leader_not_compared(patch: Patch) -> None:

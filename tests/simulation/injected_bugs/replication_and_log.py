@@ -7,13 +7,13 @@ from tests.simulation.injected_bugs.mutant import Mutant, Patch
 from klamm.log import loader
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.log import Log
-from klamm.replication import fetcher, isr, isr_changes, partition, partition_reads
+from klamm.replication import fetcher, isr, isr_changes, partition, partition_fetch_state, partition_reads
 from klamm.replication.partition import Partition
 
 
 def truncates_to_high_watermark(patch: Patch) -> None:
     """A new follower cuts its log at its high watermark instead of asking where the leader's epoch ends."""
-    init = fetcher.PartitionFetchState.__init__
+    init = partition_fetch_state.PartitionFetchState.__init__
 
     def begin(self: Any, following: Partition, leader_epoch: int) -> None:
         init(self, following, leader_epoch)
@@ -21,7 +21,7 @@ def truncates_to_high_watermark(patch: Patch) -> None:
         own_log.truncate_to(own_log.high_watermark)
         self.continue_from(own_log.end_offset)
 
-    patch.setattr(fetcher.PartitionFetchState, "__init__", begin)
+    patch.setattr(partition_fetch_state.PartitionFetchState, "__init__", begin)
 
 
 def fetches_without_epoch(patch: Patch) -> None:
