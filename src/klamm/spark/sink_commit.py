@@ -7,8 +7,6 @@ docs/decisions/0017-spark-sink.md.
 
 from collections.abc import Callable, Collection, Sequence
 
-from klamm.client.errors import RequestRefused
-from klamm.model.errors import ErrorCode
 from klamm.spark.read_client import ReadClient
 from klamm.spark.sink_commits import (
     COMMIT_TIMEOUT_MS,
@@ -23,6 +21,7 @@ from klamm.spark.sink_task import (
     SinkJob,
     WriteName,
     check_not_behind,
+    commit_part,
     transactions_of,
 )
 from klamm.spark.sink_transactions import OpenTransaction
@@ -69,7 +68,7 @@ class BatchCommit:
     @property
     def _name(self) -> str:
         """The name of the batch in error texts."""
-        return f"query {self._write.query}, batch {self._write.batch}"
+        return str(self._write)
 
     def _open(self) -> tuple[OpenTransaction, Commit | None]:
         """The transaction for a commit, which fences older runs of the query, and the last commit."""
@@ -94,22 +93,7 @@ class BatchCommit:
 
     def _settle(self, commit: Commit) -> list[TaskPart]:
         """Commit all transactions of a commit; returns those parts whose transactions were aborted."""
-        return [part for part in commit.parts if not self._end(part)]
-
-    def _end(self, part: TaskPart) -> bool:
-        """Commit one transaction; whether it is committed. Raises CommitsUnusable if it cannot be known."""
-        assert part.transaction is not None
-        try:
-            return self._brokers.client.run(self._transactions.end(part.transaction, commit=True))
-        except RequestRefused as error:
-            if error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-                raise
-            raise CommitsUnusable(
-                f"{self._name}: the brokers have forgotten the transactional id {part.transaction.transactional_id} "
-                "(transactional.id.expiration.ms), so it cannot be known whether the rows of task "
-                f"{part.task} were committed. Compare topic and input, and start the query with a new "
-                "checkpointLocation (a batch write: with a new writeId)."
-            ) from error
+        return [p for p in commit.parts if not commit_part(self._brokers, self._transactions, self._write, p)]
 
     def _completion(self, last: Commit, parts: Sequence[TaskPart]) -> Commit | None:
         """What is left to commit where an earlier run decided this batch; None where all of it is committed.

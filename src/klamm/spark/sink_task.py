@@ -49,6 +49,9 @@ class WriteName(NamedTuple):
     query: str
     batch: int
 
+    def __str__(self) -> str:
+        return f"query {self.query}, batch {self.batch}"
+
 
 class TaskName(NamedTuple):
     task: int
@@ -127,8 +130,8 @@ class TransactionalTask:
         check_not_behind(last.batch if last else None, self._write)
         if last is None or last.batch != batch:
             return False
-        earlier = next((part.transaction for part in last.parts if part.task == self._task.task), None)
-        return earlier is not None and self._brokers.client.run(self._transactions.end(earlier, commit=True))
+        earlier = next((part for part in last.parts if part.task == self._task.task), None)
+        return earlier is not None and commit_part(self._brokers, self._transactions, self._write, earlier)
 
     def _update_digest(self, encoded: Iterable[EncodedRecords]) -> None:
         """Add the records to the row count, and to the checksum over partitions and contents."""
@@ -174,6 +177,25 @@ class TransactionalTask:
             self._brokers.client.run(steps)
         except (Unreachable, RequestRefused):
             return
+
+
+def commit_part(brokers: ReadClient, transactions: SinkTransactions, write: WriteName, part: TaskPart) -> bool:
+    """Commit the transaction of a part that is decided; whether it is committed, False where it was aborted before.
+
+    Raises CommitsUnusable if that cannot be known.
+    """
+    assert part.transaction is not None
+    try:
+        return brokers.client.run(transactions.end(part.transaction, commit=True))
+    except RequestRefused as error:
+        if error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            raise
+        raise CommitsUnusable(
+            f"{write}: the brokers have forgotten the transactional id {part.transaction.transactional_id} "
+            "(transactional.id.expiration.ms), so it cannot be known whether the rows of task "
+            f"{part.task} were committed. Compare topic and input, and start the query with a new "
+            "checkpointLocation (a batch write: with a new writeId)."
+        ) from error
 
 
 def check_not_behind(last: int | None, write: WriteName) -> None:
