@@ -1,11 +1,15 @@
 """Which transport the options select: brokers, log directories, or log directories first and brokers for the rest."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from klamm.client.blocking import BlockingClient
+from klamm.log.errors import CorruptFile
 from klamm.log.replicas.directories import topic_id_of
 from klamm.log.replicas.offsets import StoredOffsets
+from klamm.log.replicas.reader import ReplicaGone
 from klamm.runtime.blocking import BlockingWorld
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.spark.errors import BadOption
@@ -15,6 +19,10 @@ from klamm.spark.pool import ClientPool
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient, read_client, settings_of
 from klamm.spark.transport import Transport
+from klamm.wire.records.batch import CorruptRecords
+from klamm.wire.vectors.batches import CorruptBatch
+
+_LOG: Final = logging.getLogger("klamm.spark")
 
 
 class StoredFirstClient(ReadClient):
@@ -38,15 +46,28 @@ class StoredFirstClient(ReadClient):
 
     def _split(self, whole: OffsetRange) -> Iterator[OffsetRange]:
         """The part of a range that the files have, and the rest."""
-        stored_end = self._stored_end(whole)
+        stored_end = self._readable_end(whole)
         if stored_end > whole.start:
             replica = self._directories.find(whole.topic_partition)
             yield whole._replace(end=min(stored_end, whole.end), replica=replica)
         if stored_end < whole.end:
             yield whole._replace(start=max(stored_end, whole.start))
 
+    def _readable_end(self, whole: OffsetRange) -> int:
+        """Up to which offset the files have the range; 0, with a warning, where they cannot be read."""
+        try:
+            return self._stored_end(whole)
+        except (ReplicaGone, CorruptBatch, CorruptFile, CorruptRecords, OSError) as error:
+            _LOG.warning(
+                "%s is fetched from brokers, because its files cannot be read: %s", whole.topic_partition, error
+            )
+            return 0
+
     def _stored_end(self, whole: OffsetRange) -> int:
-        """Up to which offset the files have the range; 0 where they have no beginning of it, or another topic."""
+        """Up to which offset the files have the range; 0 where they have no beginning of it, or another topic.
+
+        Raises ReplicaGone, CorruptBatch, CorruptFile, CorruptRecords, OSError.
+        """
         replica = self._directories.find(whole.topic_partition)
         if replica is None or whole.topic_id is None or (replica.high_watermark or 0) <= whole.start:
             return 0
