@@ -1,7 +1,7 @@
 """Offsets by timestamp, against the plain list of all records."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -33,6 +33,15 @@ def fill(log: Log, times: list[list[int]]) -> None:
 def at_timestamp(log: Log, timestamp: int) -> FoundOffset | None:
     """What the log finds for a timestamp."""
     return asyncio.run(log.offset_for_timestamp(timestamp))
+
+
+def at_timestamps(log: Log, timestamps: Iterable[int]) -> list[FoundOffset | None]:
+    """What the log finds for each timestamp, on one event loop."""
+
+    async def find() -> list[FoundOffset | None]:
+        return [await log.offset_for_timestamp(timestamp) for timestamp in timestamps]
+
+    return asyncio.run(find())
 
 
 def newest(log: Log) -> FoundOffset | None:
@@ -87,9 +96,9 @@ def test_offset_lookup_by_timestamp_and_max_timestamp_match_a_full_log_scan(
         log = partition.open(CheckpointedState(True, log.end_offset, log.start_offset), segment_bytes=350)
     known = model(log)
 
-    for timestamp in range(32):
-        expected = next((entry for entry in known if entry[0] >= timestamp), None)
-        assert at_timestamp(log, timestamp) == expected
+    timestamps = range(32)
+    expected = [next((entry for entry in known if entry[0] >= timestamp), None) for timestamp in timestamps]
+    assert at_timestamps(log, timestamps) == expected
     largest = max((entry[0] for entry in known), default=None)
     found = newest(log)
     assert found == next((entry for entry in known if entry[0] == largest), None)
