@@ -13,6 +13,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from klamm.embedded.zookeeper import ZooKeeperServer
 
+gc.disable()  # until all tests are collected: what they make stays
 gc.set_threshold(50_000, 20, 100)  # the default of 700 new objects costs a twelfth of the processor time of tests
 settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("prove", settings.get_profile("klamm"), max_examples=2_000)
@@ -56,6 +57,12 @@ ONE_SPARK_SESSION = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files with Spark first: one worker runs many of them, and would be busy after all others."""
     items.sort(key=lambda item: item.nodeid.partition("::")[0] not in ONE_SPARK_SESSION)
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collections: a full one would pass a million objects."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)  # mutants run without pytest-xdist
