@@ -6,6 +6,7 @@ Maven fetches the jars once into `.cache/apache-kafka`; without Maven, tests tha
 import hashlib
 import shutil
 import subprocess
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache as cached
 from pathlib import Path
@@ -118,8 +119,8 @@ def java(
     """
     jars = [jar for directory in classpath for jar in sorted(directory.glob("*.jar"))]
     directories = [directory for directory in classpath if not any(directory.glob("*.jar"))]
-    if QUICK_START in options and classpath[0] == KAFKA.directory:
-        options = (*options, f"-XX:SharedArchiveFile={_loaded_classes()}")
+    if QUICK_START in options and classpath[0] == KAFKA.directory and (archive := _loaded_classes()).exists():
+        options = (*options, f"-XX:SharedArchiveFile={archive}")
     path = ":".join(map(str, [*jars, *directories]))
     return [find_java(), *options, _logging(), "-cp", path, main, *arguments]
 
@@ -128,7 +129,7 @@ def java(
 def _loaded_classes() -> Path:
     """The file with the classes that a broker loads, written once: a broker starts in half of the processor time.
 
-    Java ignores the file where it was not made by itself for the same jars.
+    Java ignores the file where it was not made by itself for the same jars. There is no file where Java wrote none.
     """
     release = Path(find_java()).resolve().parents[1] / "release"
     digest = hashlib.sha256(release.read_bytes() if release.exists() else b"").hexdigest()[:12]
@@ -140,7 +141,7 @@ def _loaded_classes() -> Path:
 
 
 def _record_classes(scratch: Path, path: Path) -> None:
-    """Run a broker until it has started, and write the classes that it has loaded when it ends."""
+    """Run a broker until it has started; when it ends it writes the classes that it has loaded, if this Java can."""
     zookeeper = server(scratch / "zookeeper")
     options = ("-Xmx384m", "-XX:+UseSerialGC", f"-XX:ArchiveClassesAtExit={path}")
     node = NodeProcess(
@@ -155,7 +156,8 @@ def _record_classes(scratch: Path, path: Path) -> None:
         node.start()
         wait_until_started(node)
         node.stop(60)
-        assert path.exists(), node.exit_report()
+        if not path.exists():
+            warnings.warn(f"brokers start slowly: Java wrote no class archive. {node.exit_report()}", stacklevel=2)
     finally:
         node.kill()
         zookeeper.kill()
