@@ -37,9 +37,9 @@ class FutureLogOwner:
     def on_rolled(self, log: LogStorage) -> None:
         """Do nothing: the task that copies the log flushes it."""
 
-    def on_recovery_point_lowered(self, log: LogStorage) -> None:
-        """Have the recovery point checkpoint written soon, because the copy was truncated below its recovery point."""
-        self._housekeeping.on_recovery_point_lowered(log)
+    def on_checkpoints_lowered(self, log: LogStorage) -> None:
+        """Have the checkpoints written soon, because the copy was truncated below its recovery point or log start."""
+        self._housekeeping.on_checkpoints_lowered(log)
 
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
         """Delete the files at once: nobody reads them, and their directory will be renamed."""

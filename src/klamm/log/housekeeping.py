@@ -93,8 +93,8 @@ class Housekeeping:
         self._to_flush[log] = None
         self._wake.set()
 
-    def on_recovery_point_lowered(self, _log: LogStorage) -> None:
-        """Write the recovery point checkpoint soon."""
+    def on_checkpoints_lowered(self, _log: LogStorage) -> None:
+        """Write the checkpoints of recovery points and log starts soon: a start would believe them, not the log."""
         self._points_lowered = True
         self._wake.set()
 
@@ -168,6 +168,7 @@ class Housekeeping:
         if self._points_lowered:
             self._points_lowered = False
             await self._manager.write_recovery_points()
+            await self._manager.write_log_starts()
             await self._manager.write_cleaned_offsets()
         if self._changed:
             self._changed.clear()

@@ -299,7 +299,7 @@ class Log(ReadableLog):
         with self._translating_io_errors():
             self.cleaning.on_truncated(self._log_start)
             self._delete_later(self._local.truncate_fully(offset))
-            self._log_start = offset
+            self._log_start = max(self._log_start, offset)  # where that is lower, what follows lowers it
             self.epochs.clear()
             self._producer_state.start_at(offset)
             self._after_truncation(offset)
@@ -307,11 +307,12 @@ class Log(ReadableLog):
     def _after_truncation(self, offset: int) -> None:
         """Lower log start, high watermark, epochs and recovery point to `offset`."""
         self.cleaning.on_truncated(offset)
+        is_below_start = offset < self._log_start
         self._log_start = min(self._log_start, offset)
         self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
         self.epochs.truncate_from_end(offset)
-        if self._durability.on_truncated(offset) and self._owner is not None:
-            self._owner.on_recovery_point_lowered(self)
+        if (self._durability.on_truncated(offset) or is_below_start) and self._owner is not None:
+            self._owner.on_checkpoints_lowered(self)
 
     # -- retention -----------------------------------------------------------------------------------------------------
 

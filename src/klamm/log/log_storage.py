@@ -41,8 +41,8 @@ class Owner(Protocol):
         """Called when a segment was closed: flush the log up to the active segment soon."""
         ...
 
-    def on_recovery_point_lowered(self, log: "LogStorage") -> None:
-        """Called when the log was truncated below its recovery point: write the recovery point checkpoint soon."""
+    def on_checkpoints_lowered(self, log: "LogStorage") -> None:
+        """Called when the log was truncated below its recovery point or log start: write these checkpoints soon."""
         ...
 
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:

@@ -387,3 +387,31 @@ def test_a_topic_config_update_applies_only_to_the_logs_of_that_topic(node: Node
         assert (log.config.retention_ms, other.config.retention_ms) == (5, 604_800_000)
 
     node.run(main)
+
+
+@pytest.mark.parametrize("is_whole", [False, True], ids=["a part of the log", "the whole log"])
+def test_a_crash_after_a_truncation_below_the_log_start_deletes_no_newer_record(node: Node, is_whole: bool) -> None:
+    """After an unclean election the new leader may begin before the log start that this replica has checkpointed."""
+
+    async def truncate(logs: LogManager) -> None:
+        log = created(logs)
+        for value in "abcd":
+            log.append_as_leader(batch(value), 0)
+        log.update_high_watermark(4)
+        log.advance_start_offset(4)
+        await logs.write_log_starts()
+        if is_whole:
+            log.truncate_fully_and_start_at(1)
+        else:
+            log.truncate_to(1)
+        log.append_as_leader(batch("new"), 1)
+        await node.pass_time(1)
+
+    node.run(truncate)
+
+    async def after_crash(logs: LogManager) -> None:
+        log = logs.get(ORDERS)
+        assert log is not None
+        assert (values_of(log, 1), log.end_offset) == (["new"], 2)
+
+    node.run(after_crash)
