@@ -69,7 +69,7 @@ class CachedPartition:
 class FetchWaiter:
     """Waits for changes in the partitions of one fetch session, or of one fetch without a session."""
 
-    __slots__ = ("_wakeup", "changed", "fetched_at_ms", "is_follower", "replica_id", "stays")
+    __slots__ = ("_wakeup", "changed", "fetched_at_ms", "is_follower", "is_woken", "replica_id", "stays")
 
     def __init__(self, replica_id: BrokerId, *, stays: bool) -> None:
         self.replica_id = replica_id
@@ -79,9 +79,16 @@ class FetchWaiter:
         self.changed: dict[CachedPartition, None] = {}
         """To be read, in this order."""
         self.fetched_at_ms = NEVER
+        self.is_woken = False
+        """Whether something changed that ends a wait, since the last wait or since a fetch began to read."""
         self._wakeup: asyncio.Future[bool] | None = None
 
     def wake(self) -> None:
+        """End the wait in progress, or else the next one: the fetch may be reading other partitions just now."""
+        self.is_woken = True
+        self._end_wait()
+
+    def _end_wait(self) -> None:
         """End the wait in progress, if there is one."""
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(True)
@@ -91,12 +98,16 @@ class FetchWaiter:
 
         A second fetch that starts waiting on the same session ends the wait of the first.
         """
+        self._end_wait()
+        if self.is_woken:
+            self.is_woken = False
+            return True
         loop = asyncio.get_running_loop()
-        self.wake()
         wakeup = self._wakeup = loop.create_future()
         timer = loop.call_at(until, _end_wait, wakeup)
         try:
             was_woken: bool = await wakeup
+            self.is_woken = False
             return was_woken
         finally:
             timer.cancel()

@@ -126,6 +126,7 @@ class FetchService:
             return FetchAnswer(context, 0, [])
         waiter = context.waiter
         waiter.fetched_at_ms = self._now_ms()
+        waiter.is_woken = False  # what has changed until now is read at once
         results: dict[CachedPartition, FetchData] = {}
         answered = is_freed = False
         try:

@@ -10,6 +10,7 @@ from tests.unit.replication.runs import Run
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.replication.fetch_data import FetchPartition
+from klamm.runtime.time_slices import PIECE
 
 
 def test_a_waiting_consumer_fetch_completes_when_the_high_watermark_advances(run: Run) -> None:
@@ -24,6 +25,25 @@ def test_a_waiting_consumer_fetch_completes_when_the_high_watermark_advances(run
         assert len(found.records) > 0
         assert found.high_watermark == 1
         assert now() - start < 1.01
+
+    run(scenario)
+
+
+def test_records_appended_while_a_fetch_reads_other_partitions_do_not_wait_for_its_timeout(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        async def append_to_the_first(slices: object, size: int = 1) -> None:
+            if cluster.partition(1)._consumers:  # it was read
+                monkeypatch.undo()
+                await put(cluster)
+
+        await alone(cluster, PIECE)
+        monkeypatch.setattr(type(cluster.world.request_slices), "checkpoint", append_to_the_first)
+
+        found = await fetch(cluster, *(at(0, number) for number in range(PIECE)), max_wait_ms=500)
+
+        assert (sum(len(data.records) for data in found), now()) == (SIZE, 0)
 
     run(scenario)
 
