@@ -37,6 +37,8 @@ class Watch:
         self._registry = registry
         self._lock = new_lock()
         self._progress: Progress | None = None
+        self._uncommitted: Progress | None = None
+        self._is_committing = False
         self._rows = 0
         self._batch_ms = 0.0
         self._listener = _Listener(self)
@@ -94,11 +96,36 @@ class Watch:
             self._offsets.close()
 
     def _commit(self, progress: Progress) -> None:
-        """Commit the offsets to the consumer group. A failure is logged; the next micro-batch commits again."""
+        """Commit the offsets to the consumer group, after a commit that is under way in another thread.
+
+        Two at once would share a connection, and the older one could come last.
+        """
         if self._offsets is None:
             return
+        with self._lock:
+            self._uncommitted = progress
+            if self._is_committing:
+                return
+            self._is_committing = True
+        while (latest := self._take_uncommitted()) is not None:
+            try:
+                self._commit_once(self._offsets, latest)
+            except BaseException:
+                with self._lock:
+                    self._is_committing = False
+                raise
+
+    def _take_uncommitted(self) -> Progress | None:
+        """The last progress that is not committed yet; None, and the end of committing, where there is none."""
+        with self._lock:
+            latest, self._uncommitted = self._uncommitted, None
+            self._is_committing = latest is not None
+            return latest
+
+    def _commit_once(self, offsets: GroupOffsets, progress: Progress) -> None:
+        """Commit the offsets. A failure is logged; the next micro-batch commits again."""
         try:
-            self._offsets.commit(progress.read)
+            offsets.commit(progress.read)
         except KlammError as error:
             _LOG.warning(
                 "query %s: its offsets are not committed, the next micro-batch tries again: %s", self._name, error
