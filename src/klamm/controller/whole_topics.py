@@ -37,9 +37,10 @@ def sent_to_live_replicas(context: ControllerContext, partitions: Iterable[Parti
     if not all(p.leadership and p.assignment.replicas and not p.completing for p in partitions):
         return False
     live = context.live
-    return live.issuperset(context.replica_states) or not any(
-        live.isdisjoint(p.assignment.replicas) for p in partitions
-    )
+    if live.issuperset(context.replica_states):
+        return True
+    assigned = {p.assignment.replicas for p in partitions}  # a few for many partitions
+    return not any(live.isdisjoint(replicas) for replicas in assigned)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +92,7 @@ class EncodedParts:
     metadata: "list[MetadataStates]" = field(default_factory=list)
     """For one UpdateMetadata each."""
     _leaders_of_replicas: set[tuple[BrokerId, tuple[BrokerId, ...]]] = field(default_factory=set)
+    _metadata_suffixes: "_MetadataSuffixes | None" = None
 
     def add(self, context: ControllerContext, encoder: StateEncoder, topic: Topic, partitions: list[Partition]) -> None:
         """Encode the states of these partitions of a topic."""
@@ -139,15 +141,28 @@ class EncodedParts:
     def _add_metadata(self, encoder: StateEncoder, part: TopicPart, encoded: list[bytes]) -> None:
         """Join the states for all brokers, into the last UpdateMetadata if they fit in."""
         suffix, live = encoder.metadata_suffix(()), part.live
-        if not live.issuperset(chain.from_iterable([a.replicas for a in part.assignments])):
+        if not live.issuperset(chain.from_iterable({a.replicas for a in part.assignments})):
             suffix = b""
-            encoded = [
-                common + encoder.metadata_suffix(offline_replicas(a.replicas, live))
-                for common, a in zip(encoded, part.assignments, strict=True)
-            ]
+            suffixes = self._metadata_suffixes
+            if suffixes is None or suffixes.live != live:
+                suffixes = self._metadata_suffixes = _MetadataSuffixes(encoder, live)
+            encoded = [common + suffixes[a.replicas] for common, a in zip(encoded, part.assignments, strict=True)]
         if not self.metadata or len(self.metadata[-1]) + len(encoded) > REQUEST_PARTITIONS:
             self.metadata.append(MetadataStates())
         self.metadata[-1].add(part, JoinedElements(suffix.join(encoded) + suffix, len(encoded)))
+
+
+class _MetadataSuffixes(dict[tuple[BrokerId, ...], bytes]):
+    """By replicas, what follows the common bytes of a state in UpdateMetadata; made when it is first asked for."""
+
+    def __init__(self, encoder: StateEncoder, live: frozenset[BrokerId]) -> None:
+        super().__init__()
+        self.live = live
+        self._encoder = encoder
+
+    def __missing__(self, replicas: tuple[BrokerId, ...]) -> bytes:
+        suffix = self[replicas] = self._encoder.metadata_suffix(offline_replicas(replicas, self.live))
+        return suffix
 
 
 def offline_replicas(replicas: tuple[BrokerId, ...], live: frozenset[BrokerId]) -> tuple[BrokerId, ...]:
