@@ -25,6 +25,9 @@ MAX_UNMERGED_REQUESTS: Final = 64
 """With more waiting requests than this, large requests are merged, too."""
 MERGE_STEP_PARTITIONS: Final = 5_000
 """Partitions processed in one step of that merge, about a millisecond."""
+MIN_OVERTAKEN: Final = 4
+"""A LeaderAndIsr overtakes so many waiting UpdateMetadata or more: those of a new controller, which has sent the states
+of all partitions."""
 MAX_FREED_REQUESTS: Final = 2
 """Merged requests that are freed with each request put or taken, so that freeing them does not hold the loop."""
 
@@ -40,6 +43,9 @@ class PendingRequests:
         """The compaction in progress; its requests are still in `_items`."""
         self._replaced_requests: list[ControlItem] = []
         """Requests that a compaction replaced, and that are freed in small steps."""
+        self._has_sent_leader_and_isr = False
+        self._sent_broker_list = -1
+        """The version of the broker list in the last UpdateMetadata that was taken."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -47,6 +53,10 @@ class PendingRequests:
     def take(self) -> ControlItem:
         """Remove and return the oldest request."""
         item = self._items.popleft()
+        if isinstance(item, LeaderAndIsrItem):
+            self._has_sent_leader_and_isr = True
+        elif isinstance(item, UpdateMetadataItem):
+            self._sent_broker_list = item.broker_list_version
         self._compaction = None  # its result would include the request that is taken now
         del self._replaced_requests[-MAX_FREED_REQUESTS:]
         self._compacted_to = min(self._compacted_to, len(self._items))
@@ -61,14 +71,15 @@ class PendingRequests:
         """Queue a request, merged into a waiting one where that is possible.
 
         A LeaderAndIsr never overtakes a StopReplica of its partition, nor metadata that changes the broker list: the
-        broker must know the leaders it names. Metadata may be sent earlier than it was queued, never later.
+        broker must know the leaders it names. Metadata may be sent earlier than it was queued, and later only where a
+        LeaderAndIsr is merged into one that waits before it, or overtakes much of it.
         """
         del self._replaced_requests[-MAX_FREED_REQUESTS:]
         if isinstance(item, LeaderAndIsrItem) and self._merge_leader_and_isr(item):
             return
         if isinstance(item, UpdateMetadataItem) and self._merge_metadata(item):
             return
-        self._items.append(item)
+        self._items.insert(self._place_of(item), item)
         if self._compaction is None and len(self._items) > max(MAX_UNMERGED_REQUESTS, 2 * self._compacted_to):
             self._compaction = _Compaction(list(self._items))
         if self._compaction is not None and self._compaction.advance():
@@ -76,6 +87,27 @@ class PendingRequests:
             self._compacted_to = len(self._compaction.left)
             self._replaced_requests = self._compaction.items
             self._compaction = None
+
+    def _place_of(self, item: ControlItem) -> int:
+        """Where the request waits: at the end, or before much metadata if it is a LeaderAndIsr.
+
+        The first one does not overtake anything: a broker that starts gets its metadata before. Nor does one overtake
+        the metadata with which the broker learns of the broker list.
+        """
+        end = len(self._items)
+        if not isinstance(item, LeaderAndIsrItem) or not self._has_sent_leader_and_isr:
+            return end
+        place = end
+        for index in self._mergeable_indexes():
+            waiting = self._items[index]
+            if not isinstance(waiting, UpdateMetadataItem) or waiting.deletes:
+                break
+            if waiting.broker_list_version != item.broker_list_version:
+                break
+            place = index
+        if self._sent_broker_list != item.broker_list_version:
+            place += 1
+        return place if end - place >= MIN_OVERTAKEN else end
 
     def _mergeable_indexes(self) -> range:
         """Indexes of requests that may still change, the newest first: all that are not being compacted."""

@@ -11,7 +11,7 @@ from klamm.controller.control_requests import (
     LeaderAndIsrItem,
     UpdateMetadataItem,
 )
-from klamm.controller.pending import MAX_UNMERGED_REQUESTS, MERGE_STEP_PARTITIONS, PendingRequests
+from klamm.controller.pending import MAX_UNMERGED_REQUESTS, MERGE_STEP_PARTITIONS, MIN_OVERTAKEN, PendingRequests
 from klamm.controller.sent_states import metadata_state
 from klamm.controller.steps import REQUEST_PARTITIONS
 
@@ -143,3 +143,89 @@ def test_update_metadata_requests_of_different_partitions_are_not_merged_and_all
         pending.put(item)
 
     assert [pending.take() for _ in range(len(pending))] == items
+
+
+# ---- elected leaders of a new controller
+
+
+def after_a_failover(scene: Scene, *, metadata: int, sent_before: bool = True) -> PendingRequests:
+    """The queue of a broker that got its LeaderAndIsr and a part of the metadata; so many other parts wait."""
+    pending = PendingRequests()
+    if sent_before:
+        pending.put(umr(scene))
+        pending.put(lisr(scene, *scene.partitions))
+        pending.take()
+        pending.take()
+    for _ in range(metadata):
+        put_metadata(scene, pending)
+    return pending
+
+
+def put_metadata(scene: Scene, pending: PendingRequests, *, deletes: bool = False) -> None:
+    """Queue an UpdateMetadata that is too large to be merged."""
+    states = {p: metadata_state(scene.context, p, brief=True) for p in scene.partitions}
+    pending.put(UpdateMetadataItem(_Sized(states), ("c",), scene.context.broker_list_version, deletes))
+
+
+def kinds(pending: PendingRequests) -> list[str]:
+    """The kinds of the waiting requests, in the order in which they are sent."""
+    return [words(pending.take()).split()[0] for _ in range(len(pending))]
+
+
+def test_an_elected_leader_is_told_before_much_waiting_metadata() -> None:
+    scene = Scene(partitions=2)
+    pending = after_a_failover(scene, metadata=MIN_OVERTAKEN)
+    for p in scene.partitions:
+        pending.put(lisr(scene, p))
+
+    assert kinds(pending) == ["LISR", *["UMR"] * MIN_OVERTAKEN]
+
+
+def test_little_waiting_metadata_is_not_overtaken() -> None:
+    scene = Scene()
+    pending = after_a_failover(scene, metadata=MIN_OVERTAKEN - 1)
+    pending.put(lisr(scene, *scene.partitions))
+
+    assert kinds(pending) == [*["UMR"] * (MIN_OVERTAKEN - 1), "LISR"]
+
+
+def test_the_first_leader_and_isr_of_a_broker_overtakes_no_metadata() -> None:
+    scene = Scene()
+    pending = after_a_failover(scene, metadata=9, sent_before=False)
+    pending.put(lisr(scene, *scene.partitions))
+
+    assert kinds(pending) == [*["UMR"] * 9, "LISR"]
+
+
+@pytest.mark.parametrize(("newer", "overtaken"), [(MIN_OVERTAKEN, 0), (9, 8)])
+def test_a_leader_and_isr_never_overtakes_the_metadata_that_brings_its_broker_list(newer: int, overtaken: int) -> None:
+    scene = Scene()
+    pending = after_a_failover(scene, metadata=3)
+    scene.context.add_brokers([registered(4)])
+    for _ in range(newer):
+        put_metadata(scene, pending)
+    pending.put(lisr(scene, *scene.partitions))
+
+    assert kinds(pending) == [*["UMR"] * (3 + newer - overtaken), "LISR", *["UMR"] * overtaken]
+
+
+def test_a_leader_and_isr_never_overtakes_metadata_that_deletes_a_topic() -> None:
+    scene = Scene()
+    pending = after_a_failover(scene, metadata=3)
+    put_metadata(scene, pending, deletes=True)
+    for _ in range(5):
+        put_metadata(scene, pending)
+    pending.put(lisr(scene, *scene.partitions))
+
+    assert kinds(pending) == [*["UMR"] * 4, "LISR", *["UMR"] * 5]
+
+
+def test_a_leader_and_isr_never_overtakes_a_stop_replica_behind_which_metadata_waits() -> None:
+    scene = Scene()
+    pending = after_a_failover(scene, metadata=0)
+    pending.put(stop(scene, scene.partitions[0]))
+    for _ in range(5):
+        put_metadata(scene, pending)
+    pending.put(lisr(scene, *scene.partitions))
+
+    assert kinds(pending) == ["SR", "LISR", *["UMR"] * 5]
