@@ -297,7 +297,7 @@ class Log(ReadableLog):
         """Remove all records; the next one gets `offset`. Raises StorageFailed."""
         self._check_usable()
         with self._translating_io_errors():
-            self.cleaning.on_truncated(self._log_start)
+            self.cleaning.on_truncated(self.segments.first.base_offset)
             self._delete_later(self._local.truncate_fully(offset))
             self._log_start = max(self._log_start, offset)  # where that is lower, what follows lowers it
             self.epochs.clear()

@@ -6,7 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pytest
 from tests.unit.log.managed_node import Node, created
-from tests.unit.log.support import ORDERS, batch
+from tests.unit.log.support import ORDERS, Partition, batch
 
 from klamm.log.manager import LogManager
 from klamm.model.ids import TopicPartition
@@ -113,3 +113,18 @@ def test_a_thread_that_misses_files_of_a_deleted_log_takes_no_new_log_offline(no
 
     node.run(main)
     assert node.failures == []
+
+
+def test_emptying_a_log_ends_its_compaction_also_below_its_log_start(orders: Partition) -> None:
+    """DeleteRecords may have moved the log start behind the segments that are being replaced."""
+    log = orders.open()
+    log.append_as_leader(batch("a"), 0)
+    log.roll()
+    log.append_as_leader(batch("b"), 0)
+    log.update_high_watermark(2)
+    log.cleaning.begin(1)
+    log.advance_start_offset(2)
+
+    log.truncate_fully_and_start_at(5)
+
+    assert log.cleaning.is_void
