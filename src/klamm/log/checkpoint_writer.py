@@ -66,10 +66,24 @@ class CheckpointWriter:
         One thread per directory at a time. A caller may be cancelled, its thread cannot: the next one waits for it.
         """
         for directory in self._live_directories():
-            writing = asyncio.get_running_loop().create_task(self._write_one(directory, name))
-            self._writing[writing] = None
-            writing.add_done_callback(self._writing.pop)
-            await asyncio.shield(writing)
+            await self._write_shielded(directory, name)
+
+    async def secure_recovery_point(self, directory: LogDirectory, partition: TopicPartition, offset: int) -> bool:
+        """Write the directory's recovery points, unless the file has at least `offset` for this partition already.
+
+        Returns whether it has that now: a truncation meanwhile lowers the recovery point.
+        """
+        checkpoint = directory.checkpoint(RECOVERY_POINTS)
+        if checkpoint.written.get(partition, 0) < offset:
+            await self._write_shielded(directory, RECOVERY_POINTS)
+        return directory.is_online and checkpoint.written.get(partition, 0) >= offset
+
+    async def _write_shielded(self, directory: LogDirectory, name: str) -> None:
+        """Write one checkpoint file in a task that goes on if the caller is cancelled."""
+        writing = asyncio.get_running_loop().create_task(self._write_one(directory, name))
+        self._writing[writing] = None
+        writing.add_done_callback(self._writing.pop)
+        await asyncio.shield(writing)
 
     async def _write_one(self, directory: LogDirectory, name: str) -> None:
         """Write one checkpoint file of a directory."""

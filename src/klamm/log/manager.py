@@ -292,6 +292,11 @@ class LogManager:
         """Write the recovery point checkpoint of each live log directory."""
         await self._checkpoints.write(RECOVERY_POINTS)
 
+    async def secure_recovery_point(self, partition: TopicPartition, offset: int) -> bool:
+        """Write the recovery point checkpoint, unless it has `offset` for the partition; whether it has that now."""
+        home = self._registry.homes.get(partition)
+        return home is not None and await self._checkpoints.secure_recovery_point(home, partition, offset)
+
     async def write_log_starts(self) -> None:
         """Write the log start offset checkpoint of each live log directory."""
         await self._checkpoints.write(LOG_STARTS)

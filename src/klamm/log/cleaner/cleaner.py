@@ -67,6 +67,9 @@ class CleanableLogs(Protocol):
     def get(self, partition: TopicPartition) -> Log | None:
         """Return the open log of the partition; None where this node has none."""
 
+    async def secure_recovery_point(self, partition: TopicPartition, offset: int) -> bool:
+        """Write the recovery point checkpoint, unless it has `offset` for the partition; whether it has that now."""
+
     async def write_cleaned_offsets(self) -> None:
         """Write the cleaner checkpoint of each log directory: how far each log there is compacted."""
 
@@ -136,7 +139,8 @@ class LogCleaner:
         log, dirty = chosen
         began = asyncio.get_running_loop().time()
         token = f"{log.partition} {next(_cleaning_numbers)}"
-        finished = await Cleaning(self._world, log, dirty, self._settings, token).run(workers)
+        cleaning = Cleaning(self._world, log, dirty, self._settings, token, self._logs.secure_recovery_point)
+        finished = await cleaning.run(workers)
         if finished is None:
             return False
         await self._logs.write_cleaned_offsets()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -14,6 +15,7 @@ from klamm.log.cleaner.sessions import advance_cleaning, end_cleaning, start_cle
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
 from klamm.log.settings import UNLIMITED, CleanerSettings
+from klamm.model.ids import TopicPartition
 from klamm.runtime.workers import WorkerFailed, Workers
 from klamm.runtime.world import World
 
@@ -28,13 +30,25 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 class Cleaning:
     """Run it once. Used by the event loop alone."""
 
-    def __init__(self, world: World, log: Log, dirty: DirtyRange, settings: CleanerSettings, token: str) -> None:
-        """`token` is a name for the cleaning that no other has."""
+    def __init__(
+        self,
+        world: World,
+        log: Log,
+        dirty: DirtyRange,
+        settings: CleanerSettings,
+        token: str,
+        secure_recovery_point: Callable[[TopicPartition, int], Awaitable[bool]],
+    ) -> None:
+        """`token` is a name for the cleaning that no other has.
+
+        `secure_recovery_point` has the recovery point on the device: see `_may_leave_gaps`.
+        """
         self._world = world
         self._log = log
         self._dirty = dirty
         self._settings = settings
         self._token = token
+        self._secure_recovery_point = secure_recovery_point
 
     async def run(self, workers: Workers) -> CleaningFinished | None:
         """Clean the log; returns None where the log changed meanwhile or cannot be cleaned.
@@ -44,6 +58,8 @@ class Cleaning:
         log = self._log
         log.cleaning.begin(self._dirty.end)
         try:
+            if not await self._may_leave_gaps():
+                return None
             job = cleaning_job(log, self._dirty, self._settings, self._world.clock.now_ms())
             await workers.run(start_cleaning, self._token, self._world.disk, job)
             finished = await self._advance_to_end(workers)
@@ -57,6 +73,13 @@ class Cleaning:
         if finished is not None:
             log.cleaning.on_cleaned(finished.end_offset)
         return finished
+
+    async def _may_leave_gaps(self) -> bool:
+        """Have the recovery point on the device, at or above all that is compacted; false where it cannot be.
+
+        A start takes a gap below the recovery point for compaction's, and one above it for lost records.
+        """
+        return await self._secure_recovery_point(self._log.partition, self._dirty.end)
 
     async def _advance_to_end(self, workers: Workers) -> CleaningFinished | None:
         """Let the worker process clean step by step, and replace segments as they are ready.

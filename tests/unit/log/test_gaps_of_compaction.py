@@ -1,0 +1,126 @@
+"""Gaps that compaction leaves in a log are never taken for records that a power loss took."""
+
+from tests.unit.log.compaction import COMPACTED, cleaner, committed, compacted_log
+from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
+from tests.unit.log.support import ORDERS
+
+from klamm.log.checkpoints import CLEANED_OFFSETS, RECOVERY_POINTS, parse_offsets
+from klamm.log.manager import LogManager
+from klamm.runtime.workers import InlineWorkers
+from klamm.wire.records import NewRecord, build_batch
+
+
+def append(logs: LogManager, key: str, value: str | None, now_ms: int) -> None:
+    """Append one record in a segment of its own; it is replicated and flushed, and the active segment is empty."""
+    log = compacted_log(logs)
+    log.append_as_leader(build_batch([NewRecord(None if value is None else value.encode(), key.encode(), now_ms)]), 1)
+    log.update_high_watermark(log.end_offset)
+    log.roll()
+    log.flush_now()
+
+
+def test_a_compacted_tombstone_at_the_log_end_leaves_the_log_end_where_it_was_after_power_loss() -> None:
+    """Else its offset is given again, and consumers and followers that had seen the log end are ahead of the leader."""
+    node = SimulatedNode()
+
+    async def compact_all(logs: LogManager) -> None:
+        append(logs, "a", "1", node.clock.ms)
+        append(logs, "a", None, node.clock.ms)
+        one = cleaner(node.world, logs)
+        assert await one.clean_next(InlineWorkers())
+        node.clock.ms += 1_000  # delete.retention.ms
+        log = logs.logs[ORDERS]
+        log.cleaning.first_dirty = 0
+        assert await one.clean_next(InlineWorkers())
+        assert (log.end_offset, committed(log)) == (2, {})
+
+    node.run(compact_all)
+    node.disk.lose_power()
+
+    async def log_end(logs: LogManager) -> int:
+        return logs.logs[ORDERS].end_offset
+
+    assert node.run(log_end, {"orders": COMPACTED}) == 2
+
+
+def test_the_recovery_point_of_a_log_is_on_the_device_before_compaction_replaces_a_segment() -> None:
+    """A start then knows that no gap of compaction lies above the recovery point."""
+    node = SimulatedNode()
+    points: list[int] = []
+
+    def record_point(call: str, path: str) -> int | None:
+        if path.startswith(f"{DIRECTORY}/{ORDERS}/") and path.endswith(".swap"):
+            content = node.disk.read(f"{DIRECTORY}/{RECOVERY_POINTS}")
+            points.append(parse_offsets(content, RECOVERY_POINTS)[ORDERS])
+        return None
+
+    async def compact(logs: LogManager) -> None:
+        for number in range(3):
+            append(logs, "a", str(number), node.clock.ms)
+        node.disk.fault = record_point
+        assert await cleaner(node.world, logs).clean_next(InlineWorkers())
+
+    node.run(compact)
+
+    assert points
+    assert set(points) == {3}
+
+
+def test_compaction_writes_the_recovery_points_only_where_the_file_is_behind() -> None:
+    node = SimulatedNode()
+    writes: list[str] = []
+
+    def record_write(call: str, path: str) -> int | None:
+        if call == "rename" and path.startswith(f"{DIRECTORY}/{RECOVERY_POINTS}"):
+            writes.append(path)
+        return None
+
+    async def compact(logs: LogManager) -> None:
+        for number in range(3):
+            append(logs, "a", str(number), node.clock.ms)
+        await logs.write_recovery_points()
+        node.disk.fault = record_write
+        assert await cleaner(node.world, logs).clean_next(InlineWorkers())
+
+    node.run(compact)
+
+    assert writes == []
+
+
+def test_a_log_is_not_compacted_where_its_recovery_point_cannot_be_written() -> None:
+    node = SimulatedNode()
+
+    def fail(call: str, path: str) -> int | None:
+        return 5 if path.startswith(f"{DIRECTORY}/{RECOVERY_POINTS}") else None
+
+    async def compact(logs: LogManager) -> None:
+        for number in range(3):
+            append(logs, "a", str(number), node.clock.ms)
+        names = node.disk.list_directory(f"{DIRECTORY}/{ORDERS}")
+        node.disk.fault = fail
+        assert not await cleaner(node.world, logs).clean_next(InlineWorkers())
+        assert ORDERS not in logs.logs, "the log directory is offline"
+        assert node.disk.list_directory(f"{DIRECTORY}/{ORDERS}") == names
+
+    node.run(compact)
+
+
+def test_a_log_that_is_truncated_while_its_recovery_point_is_written_is_not_compacted() -> None:
+    node = SimulatedNode()
+
+    async def compact(logs: LogManager) -> None:
+        for number in range(3):
+            append(logs, "a", str(number), node.clock.ms)
+        log = logs.logs[ORDERS]
+
+        def truncate(call: str, path: str) -> int | None:
+            if path.startswith(f"{DIRECTORY}/{RECOVERY_POINTS}") and log.end_offset > 1:
+                log.truncate_to(1)
+            return None
+
+        node.disk.fault = truncate
+        assert not await cleaner(node.world, logs).clean_next(InlineWorkers())
+        assert list(committed(log)) == [0]
+        assert f"{DIRECTORY}/{CLEANED_OFFSETS}" not in node.disk.list_directory(DIRECTORY)
+
+    node.run(compact)
