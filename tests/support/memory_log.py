@@ -95,6 +95,7 @@ class MemoryLog:
     truncations: list[int] = field(default_factory=list)
     is_durable: bool = True
     """A truncation is to be synced, as nothing else is."""
+    possible_loss: int | None = None
 
     @property
     def last_stable_offset(self) -> int:
@@ -179,6 +180,7 @@ class MemoryLog:
         if offset >= self.end_offset:
             return
         self.truncations.append(offset)
+        self.possible_loss = None
         self.is_durable = False
         self.pieces = [p for p in self.pieces if p.last < offset]
         self.end_offset = offset

@@ -148,7 +148,13 @@ class LogDirectory:
     def known(self, partition: TopicPartition) -> CheckpointedState:
         """What the checkpoints and the clean-shutdown marker record about a log."""
         points, starts = self.checkpoint(RECOVERY_POINTS).written, self.checkpoint(LOG_STARTS).written
-        return CheckpointedState(self.clean_epoch is not None, points.get(partition, 0), starts.get(partition, 0))
+        return CheckpointedState(
+            self.clean_epoch is not None,
+            points.get(partition, 0),
+            starts.get(partition, 0),
+            # where the recovery points are lost, gaps that compaction left cannot be told from others
+            compacted_below=self.checkpoint(CLEANED_OFFSETS).written.get(partition, 0) if points else None,
+        )
 
     def load(
         self,

@@ -31,6 +31,8 @@ class CheckpointedState:
     is_clean: bool = False
     recovery_point: int = 0
     log_start: int = 0
+    compacted_below: int | None = None
+    """The cleaner checkpoint: gaps below it and below the recovery point may be compaction's; None: any gap may be."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,8 @@ class LoadedLog:
     """Whether the epochs are not what their file says."""
     notes: list[str] = field(default_factory=list)
     """What was repaired, one sentence each."""
+    possible_loss: int | None = None
+    """Where unflushed offsets of a compacted log are missing, between two segments; None where none are."""
 
 
 class Loader:
@@ -62,6 +66,7 @@ class Loader:
         self._known = known
         self._now_ms = now_ms
         self._notes: list[str] = []
+        self._possible_loss: int | None = None
 
     def begin(self) -> LoadedLog:
         """Create an empty log in a new directory. Raises OSError."""
@@ -104,7 +109,10 @@ class Loader:
             )
         recovery_point = end if self._known.is_clean else min(self._known.recovery_point, end)
         epochs_changed = list(epochs.entries) != stored_epochs
-        return LoadedLog(segments, epochs, producers, log_start, end, recovery_point, epochs_changed, self._notes)
+        loss = self._possible_loss
+        if loss is not None and not log_start <= loss < end:
+            loss = None
+        return LoadedLog(segments, epochs, producers, log_start, end, recovery_point, epochs_changed, self._notes, loss)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -209,7 +217,7 @@ class Loader:
             limit = pending[0].base_offset if pending else None
             rebuild = SegmentRebuild(self._disk, segment, producers, epochs, transactions=True)
             rebuilt = rebuild.run(expected, self._known.recovery_point, limit)
-            self._end_before_gap(rebuilt, limit)
+            self._check_gap(rebuilt, segment, limit)
             self._add_damage_notes(segment, rebuilt)
             expected = rebuilt.next_offset
             if rebuilt.cut is not None:
@@ -217,15 +225,29 @@ class Loader:
                 break
         self._remove_empty_end(segments, expected)
 
-    def _end_before_gap(self, rebuilt: RebuildResult, limit: int | None) -> None:
-        """Cut the log where unflushed offsets before the next segment are missing; only compaction leaves gaps.
+    def _check_gap(self, rebuilt: RebuildResult, segment: Segment, limit: int | None) -> None:
+        """Cut the log where unflushed offsets before the next segment are missing; remember where, if it is compacted.
 
-        A power loss may keep a later segment and not the end of this one. Apache Kafka continues after the gap.
+        A power loss may keep a later segment and not the end of this one. Apache Kafka continues after the gap. So does
+        a compacted log: a follower of Apache Kafka begins a segment after a gap that the leader's compaction left.
         """
-        if limit is None or rebuilt.cut is not None or self._config.is_compacted:
+        first = rebuilt.next_offset
+        if limit is None or rebuilt.cut is not None or not self._known.recovery_point <= first < limit:
             return
-        if self._known.recovery_point <= rebuilt.next_offset < limit:
-            rebuilt.cut = f"offsets {rebuilt.next_offset} to {limit - 1} are missing"
+        gap = f"offsets {first} to {limit - 1} are missing"
+        if not self._config.is_compacted:
+            rebuilt.cut = gap
+        elif self._possible_loss is None and not self._may_be_compacted(first):
+            self._possible_loss = first
+            self._notes.append(
+                f"{gap} after {segment.log_path}: a power loss or the compaction of another broker removed them. A "
+                "follower truncates its log there and copies the records from its leader; a leader keeps its log."
+            )
+
+    def _may_be_compacted(self, offset: int) -> bool:
+        """Whether the cleaner of this directory may have removed what was at this unflushed offset."""
+        below = self._known.compacted_below
+        return below is None or offset < below
 
     def _add_damage_notes(self, segment: Segment, rebuilt: RebuildResult) -> None:
         """Add a note about each damaged batch of the segment, for the log output."""
@@ -255,9 +277,11 @@ class Loader:
 
         A power loss may keep the file of a segment without its batches, and not the end of the segment before it. With
         such a log end no follower would ever be in sync, since no batch leads there. Apache Kafka keeps these segments.
+        What compaction may have removed does not move the log end: its offsets must not be given again.
         """
-        if end < self._known.recovery_point:
-            return
+        lowest_end = max(self._known.recovery_point, self._known.compacted_below or 0)
+        if end < lowest_end:
+            end = next((segment.base_offset for segment in segments if segment.base_offset >= lowest_end), lowest_end)
         for segment in reversed([segment for segment in segments if segment.base_offset > end]):
             self._notes.append(
                 f"removed {segment.log_path}: it is empty, and no batch has the unflushed offsets {end} to "

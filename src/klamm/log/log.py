@@ -302,12 +302,15 @@ class Log(ReadableLog):
             self._log_start = max(self._log_start, offset)  # where that is lower, what follows lowers it
             self.epochs.clear()
             self._producer_state.start_at(offset)
+            self.possible_loss = None
             self._after_truncation(offset)
 
     def _after_truncation(self, offset: int) -> None:
         """Lower log start, high watermark, epochs and recovery point to `offset`."""
         self.cleaning.on_truncated(offset)
         is_below_start = offset < self._log_start
+        if self.possible_loss is not None and offset <= self.possible_loss:
+            self.possible_loss = None
         self._log_start = min(self._log_start, offset)
         self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
         self.epochs.truncate_from_end(offset)
@@ -367,6 +370,8 @@ class Log(ReadableLog):
     def _set_log_start(self, offset: int) -> None:
         """Set the log start offset and drop leader epochs before it."""
         self._log_start = offset
+        if self.possible_loss is not None and self.possible_loss < offset:
+            self.possible_loss = None
         self.epochs.truncate_from_start(offset)
         self.on_start_moved()
 

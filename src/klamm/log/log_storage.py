@@ -79,6 +79,7 @@ class LogStorage:
         "notes",
         "on_synced",
         "partition",
+        "possible_loss",
     )
 
     def __init__(
@@ -122,6 +123,8 @@ class LogStorage:
         self.cleaning = CleaningState(world.disk)
         self.notes = loaded.notes
         """What recovery repaired when the log was opened, one sentence each."""
+        self.possible_loss = loaded.possible_loss
+        """Where a power loss may have taken records before later ones; None where nothing is in doubt."""
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

@@ -89,14 +89,14 @@ class Fetcher:
             return
         try:
             followed = PartitionFetchState(partition, leader_epoch)
-            if followed.last_fetched_epoch == NO_EPOCH and followed.fetch_offset < partition.hosted_log.end_offset:
+            own_log, has_no_epoch = partition.hosted_log, followed.last_fetched_epoch == NO_EPOCH
+            if has_no_epoch and own_log.possible_loss is None and followed.fetch_offset < own_log.end_offset:
                 partition.truncate_to(followed.fetch_offset)
         except (StorageFailed, PartitionRefused) as error:  # its log directory failed, perhaps a moment ago
             self._mark_failed(topic_partition, error)
             return
         self._delayed.pop(topic_partition, None)
         self._followed[topic_partition] = self._behind[topic_partition] = followed
-        own_log = partition.hosted_log
         self._sync_if_needed(topic_partition, own_log)  # this process may have found it in the page cache
         self._session.set_position(topic_partition, followed.position())
         self._partition_added.set()
@@ -311,6 +311,8 @@ class Fetcher:
         partition = followed.partition
         try:
             own_log = partition.hosted_log
+            if own_log.possible_loss is not None:
+                partition.truncate_possible_loss(own_log.possible_loss)
             if followed.fetch_offset != own_log.end_offset:
                 raise PartitionRefused(
                     ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -411,7 +413,10 @@ class Fetcher:
             leader_end = await self._leader.list_offset(topic_partition, epoch, LATEST)
             if not self._is_current(topic_partition, followed):
                 return
-            own_end = partition.hosted_log.end_offset
+            own_log = partition.hosted_log
+            if own_log.possible_loss is not None:
+                partition.truncate_possible_loss(own_log.possible_loss)
+            own_end = own_log.end_offset
             if leader_end < own_end:
                 partition.truncate_to(leader_end)
                 offset = partition.hosted_log.end_offset

@@ -87,11 +87,13 @@ class LogCopy:
             copy.delete_old_segments()
 
     def _align(self) -> None:
-        """Truncate the copy where its records differ from the source.
+        """Truncate the copy where its records differ from the source, or where a power loss may have taken some.
 
         If the source has deleted the records that come next, the copy starts again.
         """
         source, copy = self._source, self._copy
+        if copy.possible_loss is not None:
+            copy.truncate_to(copy.possible_loss)
         common = self._common_end()
         if common is not None and common < copy.end_offset:
             copy.truncate_to(common)

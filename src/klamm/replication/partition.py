@@ -169,6 +169,7 @@ class Partition:
         self.partition_epoch = state.partition_epoch
         self.leader_id = context.broker_id
         self.is_leader = True
+        own_log.possible_loss = None  # a later leader has copied this log as it is
         own_log.sync_soon()
         self._on_role_changed()
         if self.advance_high_watermark():
@@ -298,6 +299,22 @@ class Partition:
                 offset=offset,
                 high_watermark=own_log.high_watermark,
             )
+        own_log.truncate_to(offset)
+        self._on_role_changed()
+
+    def truncate_possible_loss(self, offset: int) -> None:
+        """Truncate a follower's log at `offset`, where a power loss may have taken records.
+
+        Call it when the leader has answered: the follower fetches the records from it, with all that comes after.
+        Raises StorageFailed.
+        """
+        own_log = self.hosted_log
+        log.warning(
+            "records may have been lost in a power loss: the log was truncated there, and is copied from its leader",
+            partition=str(self.topic_partition),
+            offset=offset,
+            log_end=own_log.end_offset,
+        )
         own_log.truncate_to(offset)
         self._on_role_changed()
 

@@ -32,6 +32,11 @@ class PartitionFetchState:
         # without any epoch there is nothing to compare with the leader: all above the high watermark goes
         self.fetch_offset = own_log.high_watermark if latest is None else own_log.end_offset
         self.last_fetched_epoch = NO_EPOCH if latest is None else latest
+        loss = own_log.possible_loss
+        if loss is not None and loss < self.fetch_offset:
+            # what follows stays until the leader answers, but does not count as replicated here
+            epoch = own_log.epochs.epoch_for(loss - 1)
+            self.fetch_offset, self.last_fetched_epoch = loss, NO_EPOCH if epoch is None else epoch
         self.failures = 0
         """In a row."""
         self.retry_at = 0.0

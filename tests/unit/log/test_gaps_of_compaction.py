@@ -2,10 +2,11 @@
 
 from tests.unit.log.compaction import COMPACTED, cleaner, committed, compacted_log
 from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
-from tests.unit.log.support import ORDERS
+from tests.unit.log.support import NOW_MS, ORDERS
 
-from klamm.log.checkpoints import CLEANED_OFFSETS, RECOVERY_POINTS, parse_offsets
+from klamm.log.checkpoints import CLEANED_OFFSETS, RECOVERY_POINTS, offsets_text, parse_offsets
 from klamm.log.manager import LogManager
+from klamm.model.ids import TopicPartition
 from klamm.runtime.workers import InlineWorkers
 from klamm.wire.records import NewRecord, build_batch
 
@@ -124,3 +125,47 @@ def test_a_log_that_is_truncated_while_its_recovery_point_is_written_is_not_comp
         assert f"{DIRECTORY}/{CLEANED_OFFSETS}" not in node.disk.list_directory(DIRECTORY)
 
     node.run(compact)
+
+
+def lose_end_of_second_segment(node: SimulatedNode) -> None:
+    """Leave three segments of which the second lost its batch, as a power loss may."""
+    node.overwrite(f"{DIRECTORY}/{ORDERS}/{1:020d}.log", b"")
+
+
+async def append_three(logs: LogManager) -> None:
+    for number in range(3):
+        append(logs, "a", str(number), NOW_MS)
+
+
+async def possible_loss(logs: LogManager) -> int | None:
+    return logs.logs[ORDERS].possible_loss
+
+
+def test_a_start_knows_a_possible_loss_from_the_checkpoints_of_its_log_directory() -> None:
+    node = SimulatedNode()
+    node.run(append_three)
+    lose_end_of_second_segment(node)
+    node.overwrite(f"{DIRECTORY}/{RECOVERY_POINTS}", offsets_text({ORDERS: 1}))
+    assert node.run(possible_loss, {"orders": COMPACTED}) == 1
+
+    node.overwrite(f"{DIRECTORY}/{CLEANED_OFFSETS}", offsets_text({ORDERS: 2}))
+    assert node.run(possible_loss, {"orders": COMPACTED}) is None
+
+
+def test_a_log_that_is_younger_than_the_recovery_point_checkpoint_may_have_a_possible_loss() -> None:
+    node = SimulatedNode()
+    node.run(append_three)
+    lose_end_of_second_segment(node)
+    node.overwrite(f"{DIRECTORY}/{RECOVERY_POINTS}", offsets_text({TopicPartition("other", 0): 1}))
+
+    assert node.run(possible_loss, {"orders": COMPACTED}) == 1
+
+
+def test_without_recovery_points_no_gap_of_a_compacted_log_counts_as_a_possible_loss() -> None:
+    """Else all followers of the node would copy their compacted logs again."""
+    node = SimulatedNode()
+    node.run(append_three)
+    lose_end_of_second_segment(node)
+    node.overwrite(f"{DIRECTORY}/{RECOVERY_POINTS}", b"rubbish")
+
+    assert node.run(possible_loss, {"orders": COMPACTED}) is None

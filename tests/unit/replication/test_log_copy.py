@@ -87,3 +87,14 @@ def test_the_common_end_of_two_logs_is_the_offset_where_their_leader_epochs_dive
     logs = [LeaderEpochs([EpochEntry(*entry) for entry in entries]) for entries in (source, copy)]
 
     assert common_end(logs[0], source_end, logs[1], copy_end, without_epochs=6) == expected
+
+
+def test_a_log_copy_is_truncated_where_a_power_loss_may_have_taken_records(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        source, copy = await begun(cluster)
+        copy.possible_loss = 4
+        assert await LogCopy(source, copy, CHUNK).copy_chunk() > 0
+        assert copy.possible_loss is None
+        await catch_up(source, copy)
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
