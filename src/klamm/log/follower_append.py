@@ -11,7 +11,6 @@ from klamm.log.errors import UnexpectedOffset
 from klamm.log.indexes import MAX_RELATIVE_OFFSET
 from klamm.runtime.disk import Buffer
 from klamm.wire.records import BatchHeader, CorruptRecords, batches, crc_is_valid, end_marker_of
-from klamm.wire.records.batch import MAGIC
 
 Run = list[BatchHeader]
 """Consecutive batches, at least one."""
@@ -51,11 +50,11 @@ def _fits(first: BatchHeader, run_bytes: int, header: BatchHeader, segment_bytes
 def base_of_new_segment(run: Run, log_end: int) -> int:
     """The base offset of a segment that begins with this run, where the log ends at `log_end`.
 
-    A compressed message of format 0 or 1 has the offset of its last record, and the first is not known: such a segment
-    begins at the log's end, or as late as it must to hold the run's last offset.
+    It is the log's end, or as late as it must be to hold the run's last offset. Compaction may have left a gap before
+    the run in the leader's log: a segment that began after it would look, after a power loss, as if the end of the
+    segment before it were lost. Apache Kafka begins it at the run's base offset.
     """
-    first, last = run[0], run[-1]
-    return first.base_offset if first.magic == MAGIC else max(log_end, last.last_offset - MAX_RELATIVE_OFFSET)
+    return max(log_end, run[-1].last_offset - MAX_RELATIVE_OFFSET)
 
 
 def _problem(buffer: Buffer, header: BatchHeader, name: str, expected: int) -> UnexpectedOffset | CorruptRecords | None:

@@ -95,3 +95,27 @@ def test_a_follower_stores_batches_of_the_leader_byte_for_byte(orders: Partition
 
     assert log.read(0, 1 << 20).records == content
     assert [header.base_offset for header in headers_of(log)] == [0, 1, 2]
+
+
+def test_a_follower_begins_each_segment_at_its_log_end_also_where_compaction_left_a_gap_in_the_leaders_log(
+    orders: Partition,
+) -> None:
+    """So a gap before a segment is not the leader's: a start can tell it from what a power loss took."""
+    log = orders.open(segment_bytes=100, cleanup_policy="compact")
+    for offset in (0, 70, 500):
+        log.append_as_follower(sent(offset, "v" * 30))
+    bases = [segment.base_offset for segment in log.segments]
+    log.close()
+
+    assert bases == [0, 1, 71]
+    back = orders.open(CheckpointedState(compacted_below=0), segment_bytes=100, cleanup_policy="compact")
+    assert (back.end_offset, back.possible_loss, back.notes) == (501, None, [])
+    assert [header.base_offset for header in headers_of(back, 2)] == [70, 500]
+
+
+def test_a_follower_begins_a_segment_as_late_as_it_must_after_a_gap_that_no_segment_can_hold(orders: Partition) -> None:
+    log = orders.open()
+
+    log.append_as_follower(sent(0) + sent(2**31 + 5))
+
+    assert [segment.base_offset for segment in log.segments] == [0, 6]

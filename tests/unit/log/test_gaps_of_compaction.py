@@ -1,13 +1,18 @@
 """Gaps that compaction leaves in a log are never taken for records that a power loss took."""
 
+import random
+from itertools import accumulate
+
+import pytest
 from tests.unit.log.compaction import COMPACTED, cleaner, committed, compacted_log
 from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
-from tests.unit.log.support import NOW_MS, ORDERS
+from tests.unit.log.support import NOW_MS, ORDERS, batch, headers_of
 
 from klamm.log.checkpoints import CLEANED_OFFSETS, RECOVERY_POINTS, offsets_text, parse_offsets
 from klamm.log.manager import LogManager
 from klamm.model.ids import TopicPartition
 from klamm.runtime.workers import InlineWorkers
+from klamm.sim.power_loss import PowerLoss
 from klamm.wire.records import NewRecord, build_batch
 
 
@@ -169,3 +174,38 @@ def test_without_recovery_points_no_gap_of_a_compacted_log_counts_as_a_possible_
     node.overwrite(f"{DIRECTORY}/{RECOVERY_POINTS}", b"rubbish")
 
     assert node.run(possible_loss, {"orders": COMPACTED}) is None
+
+
+@pytest.mark.parametrize("how", [PowerLoss.BYTES, PowerLoss.REORDERED, PowerLoss.ALL])
+def test_what_a_power_loss_took_from_a_follower_of_a_compacted_log_is_at_its_end_or_at_a_possible_loss(
+    how: PowerLoss,
+) -> None:
+    """The leader's log has gaps; those that the follower copied are told from those that the power loss made."""
+    losses = 0
+    for seed in range(60):
+        node, rng = SimulatedNode(seed), random.Random(seed)
+        offsets = list(accumulate(rng.choice([1, 1, 7, 300]) for _ in range(40)))
+        flushed = rng.randrange(40)
+
+        async def copy(logs: LogManager) -> None:
+            log = compacted_log(logs, segment_bytes="300")
+            for number, offset in enumerate(offsets):  # noqa: B023
+                log.append_as_follower(batch("v", base_offset=offset, epoch=1))
+                if number == flushed:  # noqa: B023
+                    log.flush_now()
+                    node.disk.sync_filesystem("/")  # noqa: B023
+                    await logs.write_recovery_points()
+
+        async def found(logs: LogManager) -> tuple[list[int], int | None]:
+            log = logs.logs[ORDERS]
+            return [header.base_offset for header in headers_of(log)], log.possible_loss
+
+        node.run(copy)
+        assert node.run(found, {"orders": COMPACTED}) == (offsets, None), "a kill loses nothing"
+        node.disk.lose_power(how)
+        left, loss = node.run(found, {"orders": COMPACTED})
+        before = left if loss is None else [offset for offset in left if offset < loss]
+        assert before == offsets[: len(before)], f"{seed}: a record is missing before {loss}"
+        assert len(before) > flushed, seed
+        losses += loss is not None
+    assert (losses > 0) == (how is not PowerLoss.ALL)

@@ -1,5 +1,6 @@
 """Append, read and cut, as a leader, a follower and a reader see them."""
 
+import os
 from typing import cast
 
 import pytest
@@ -155,9 +156,13 @@ def test_batches_appended_after_a_truncation_are_found_at_every_offset(orders: P
 
 
 def test_a_read_in_an_offset_gap_returns_records_of_the_next_segment(orders: Partition) -> None:
-    log = orders.open(segment_bytes=len(batch("a")))
-    log.append_as_follower(batch("a", base_offset=0))
-    log.append_as_follower(batch("b", base_offset=15))
+    removed = batch(*["removed by compaction"] * 14)
+    log = orders.open(segment_bytes=len(batch("a")) + len(removed))
+    for content in (batch("a"), removed, batch("b")):
+        log.append_as_leader(content, 0)
+    log.close()
+    os.truncate(log.segments.first.log_path, len(batch("a")))
+    log = orders.open(CheckpointedState(is_clean=True))
 
     assert [segment.base_offset for segment in log.segments] == [0, 15]
     assert next(batches(read_bytes(log, 12, 1))).base_offset == 15
