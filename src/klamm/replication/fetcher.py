@@ -90,7 +90,7 @@ class Fetcher:
         try:
             followed = PartitionFetchState(partition, leader_epoch)
             own_log, has_no_epoch = partition.hosted_log, followed.last_fetched_epoch == NO_EPOCH
-            if has_no_epoch and own_log.possible_loss is None and followed.fetch_offset < own_log.end_offset:
+            if has_no_epoch and own_log.possible_loss != followed.fetch_offset < own_log.end_offset:
                 partition.truncate_to(followed.fetch_offset)
         except (StorageFailed, PartitionRefused) as error:  # its log directory failed, perhaps a moment ago
             self._mark_failed(topic_partition, error)

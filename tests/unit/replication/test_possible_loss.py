@@ -71,6 +71,21 @@ def test_a_follower_fetches_from_a_possible_loss_with_the_epoch_of_the_batch_bef
     follow(scenario, answer(data(high_watermark=9)), records=(0,))
 
 
+def test_a_log_without_leader_epochs_is_truncated_to_its_high_watermark_below_a_possible_loss(follow: Follow) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        log = cluster.log(1)
+        for offset in range(4):
+            log.append_as_follower(batch(base=offset))
+        log.update_high_watermark(1)
+        follow_again(cluster, fetcher, 2)
+        assert log.truncations == [1]
+        await settle()
+        assert leader.fetches() == [[(0, 1, -1)], []]
+        assert not fetcher.failed
+
+    follow(scenario, answer(data(high_watermark=1)), records=(0,))
+
+
 def test_a_log_that_diverged_before_a_possible_loss_is_truncated_as_any_other(follow: Follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         follow_again(cluster, fetcher, 2)
