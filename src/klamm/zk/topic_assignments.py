@@ -35,7 +35,7 @@ class AssignmentStore:
     async def change(self, changes: Mapping[str, Changes], ids: Mapping[str, uuid.UUID | None]) -> dict[str, str]:
         """Write the given partitions of each topic; returns the reasons by topic for those not written.
 
-        `ids` are the known topic ids: a topic that was recreated under its name is not changed.
+        `ids` are the known topic ids, which a znode without one gets; a topic recreated under its name is not changed.
         """
         failed: dict[str, str] = {}
         for chunk in chunks(changes, TOPICS_AT_ONCE):
@@ -66,7 +66,7 @@ class AssignmentStore:
                 failed[topic] = found
             elif found.topic_id != ids[topic] and None not in (found.topic_id, ids[topic]):
                 failed[topic] = "a newer topic has this name by now"
-            elif is_first or any(found.partitions.get(n) != a for n, a in partitions.items()):
+            elif is_first or _differs(found, partitions, ids[topic]):
                 assert result.stat is not None
                 payload = znodes.encode_topic(found.topic_id or ids[topic], {**found.partitions, **partitions})
                 writes[topic] = Set(znodes.topic_path(topic), payload, result.stat.version)
@@ -77,6 +77,12 @@ class AssignmentStore:
             elif written.code is not ZkCode.OK:
                 failed[topic] = f"ZooKeeper answered {written.code.name}"
         return conflicted
+
+
+def _differs(found: TopicZnode, wanted: Changes, topic_id: uuid.UUID | None) -> bool:
+    """Whether the znode lacks one of these assignments, or the topic id."""
+    lacks_id = found.topic_id is None and topic_id is not None
+    return lacks_id or any(found.partitions.get(n) != a for n, a in wanted.items())
 
 
 def _decode_or_reason(topic: str, result: GetResult) -> TopicZnode | str:

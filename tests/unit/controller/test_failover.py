@@ -260,7 +260,7 @@ KEPT: dict[str, tuple[list[Op], str]] = {
     ),
     "a topic without an id": (
         [Create("/brokers/topics/old", b'{"version":1,"partitions":{"0":[1]}}', acl=NO_WRITES)],
-        "topic id: /brokers/topics/old cannot be changed: NO_AUTH; the topic is used without a topic id",
+        "topic id: ZooKeeper answered NO_AUTH; the topic is used without a topic id",
     ),
 }
 

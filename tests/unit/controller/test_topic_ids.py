@@ -1,6 +1,7 @@
 """Topic ids: created once, and kept when partitions are added or moved, at failovers and protocol downgrades."""
 
 import uuid
+from collections.abc import Sequence
 
 from tests.support.controller_room import Room
 
@@ -21,7 +22,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.runtime.time_slices import CountedSlices
 from klamm.zk import znodes
-from klamm.zk.operations import Create, Set
+from klamm.zk.operations import Create, Op, Set
 
 OLD: Ibp = (2, 7, 0)
 NEW: Ibp = (2, 8, 0)
@@ -160,3 +161,23 @@ async def test_a_topic_id_survives_a_protocol_downgrade_and_a_reassignment() -> 
     assert topic_id(room) == made
     await delete(room)
     assert room.term.context.topic_with_id(made) is None
+
+
+async def test_partitions_added_while_a_topic_gets_its_id_are_kept() -> None:
+    room = await open_room(NEW)
+    replicas = ReplicaAssignment((BrokerId(1),))
+
+    def add_partition(ops: Sequence[Op]) -> None:
+        if any(op.path == znodes.topic_path("old") for op in ops):
+            room.ensemble.before_multi = lambda ops: None
+            grown = znodes.encode_topic(None, {0: replicas, 1: replicas})
+            room.ensemble.apply([Set(znodes.topic_path("old"), grown)])
+
+    room.ensemble.before_multi = add_partition
+    await create(room, "old")
+    await room.handle(on_partition_modifications, PartitionModifications("old"))
+
+    stored = znodes.decode_topic("old", room.ensemble.nodes[znodes.topic_path("old")].data)
+    assert list(stored.partitions) == [0, 1]
+    assert stored.topic_id == room.term.context.topics["old"].id is not None
+    assert room.now("old-1") == "1 / [1] / 0 / 0"

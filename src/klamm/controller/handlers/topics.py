@@ -19,7 +19,7 @@ from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.telemetry.journal import by_topic
-from klamm.zk.errors import NoNode, WriteRefused
+from klamm.zk.errors import NoNode
 from klamm.zk.fenced import ControllerMoved, chunks
 from klamm.zk.store import Unreadable
 from klamm.zk.znodes import TopicZnode
@@ -173,12 +173,10 @@ async def _topic_id(term: TermContext, name: str, znode: TopicZnode) -> uuid.UUI
     if znode.topic_id is not None or not term.settings.uses_topic_ids:
         return znode.topic_id
     topic_id = new_topic_id(term.random_bytes)
-    try:
-        await term.store.write_topic(name, topic_id, znode.partitions)
-    except NoNode:
-        return None  # deleted meanwhile; the event for the list of topics handles it
-    except WriteRefused as error:
-        term.journal.refused(term.cause, "topic id", f"{error}; the topic is used without a topic id", topic=name)
+    refused = await term.store.assignments.change({name: {}}, {name: topic_id})
+    if name in refused:
+        why = f"{refused[name]}; the topic is used without a topic id"
+        term.journal.refused(term.cause, "topic id", why, topic=name)
         return None
     term.journal.write(term.cause, "topic id", topic=name)
     return topic_id
