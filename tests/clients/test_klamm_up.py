@@ -75,7 +75,15 @@ def up(directory: Path) -> Iterator[Up]:
 
 
 def all_gone(processes: list[psutil.Process]) -> bool:
-    return all(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in processes)
+    return all(map(is_gone, processes))
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether the process has ended; it may end between two looks at it."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_klamm_up_keeps_the_clusters_data_for_the_next_klamm_up(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def never_syncs_before_ack(patch: Patch) -> None:
 
 def gaps_survive_recovery(patch: Patch) -> None:
     """Recovery goes on behind missing offsets."""
-    patch.setattr(loader.Loader, "_end_before_gap", lambda self, rebuilt, limit: None)
+    patch.setattr(loader.Loader, "_check_gap", lambda self, rebuilt, segment, limit: None)
     patch.setattr(loader.Loader, "_remove_empty_end", lambda self, segments, end: None)
 
 

@@ -11,14 +11,15 @@ from klamm.wire.records import header_at
 
 
 def test_a_segment_that_begins_behind_a_gap_has_its_producer_state_snapshot(orders: Partition) -> None:
-    """A compacted leader leaves gaps. A snapshot of another name would stay when its segment is deleted."""
+    """A compacted leader leaves gaps. A snapshot that is not named like its segment would stay when that is deleted."""
     log = orders.open(segment_bytes=200)
     for base in range(0, 500, 100):
         log.append_as_follower(batch("a" * 100, producer=(7, 0, base), base_offset=base, epoch=0))
 
     names = orders.world.disk.list_directory(log.directory)
 
-    assert [offset_of(name) for name in names if name.endswith(SNAPSHOT)] == [100, 200, 300, 400]
+    assert [offset_of(name) for name in names if name.endswith(SNAPSHOT)] == [1, 101, 201, 301]
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 101, 201, 301]
     log.truncate_to(401)
     log.truncate_to(350)
     assert (log.end_offset, log.producers.by_id[7].last_sequence) == (301, 300)
