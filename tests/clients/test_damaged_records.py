@@ -96,7 +96,10 @@ def test_corrupt_records_on_leader_and_follower_are_repaired_and_never_reach_a_c
         assert consume(cluster) == list(range(RECORDS))
 
         def is_whole() -> bool:
-            return {b: [path.read_bytes() for path in paths] for b, paths in segments.items()} == intact
+            try:
+                return {b: [path.read_bytes() for path in paths] for b, paths in segments.items()} == intact
+            except FileNotFoundError:  # a repaired segment is about to replace the damaged one
+                return False
 
         cluster.wait_until("all segments are whole again", is_whole)
         said = cluster.recent_logs()
