@@ -140,17 +140,15 @@ def plan_after_leader_and_isr(
     gone: list[PendingReplica] = []
     named = pending_deletions_by_topic(context, broker)
     for partition, code in answers:
-        topic_id = context.topics[
-            partition.topic
-        ].id  # a response says nothing of a replica of this id that moved away and back
-        held = [c for c in named.get(partition.topic, ()) if partition.partition in c.partitions
-                and c.topic_id != topic_id]  # fmt: skip
+        topic_id, number = context.topics[partition.topic].id, partition.partition
+        # a response says nothing of a replica of this id that moved away and back
+        held = [c for c in named.get(partition.topic, ()) if number in c.partitions and c.topic_id != topic_id]
         if not held:
             continue
         if code == ErrorCode.INCONSISTENT_TOPIC_ID:
-            if not any(partition.partition in c.deletion_sent for c in held):
-                held[0].deletion_sent.add(partition.partition)
-                stop.append(held[0].partitions[partition.partition])
+            if not any(number in c.deletion_sent for c in held):
+                held[0].deletion_sent.add(number)
+                stop.append(held[0].partitions[number])
         elif code in accepted and topic_id is not None:
             gone += ((record, partition) for record in held)
     return stop, gone
