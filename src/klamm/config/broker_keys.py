@@ -8,7 +8,7 @@ parses with this table, and DescribeConfigs shows it.
 
 from typing import Final, NamedTuple
 
-from klamm.config.config_types import InvalidConfig
+from klamm.config.config_types import InvalidConfig, read_integer, read_number
 
 Value = str | int | float | bool | list[str] | None
 """A parsed value. Lists are comma separated in the file; passwords and class names are text."""
@@ -393,10 +393,9 @@ def _parse_boolean(key: BrokerKey, text: str) -> bool:
 
 def _parse_integer(key: BrokerKey, text: str) -> int:
     """Return the integer; raises InvalidConfig where the text is none or outside the key's range."""
-    digits = text.removeprefix("-").removeprefix("+")
-    if not (digits.isascii() and digits.isdigit()):
+    value = read_integer(text)
+    if value is None:
         raise InvalidConfig(key.name, text, allowed="write a whole number" + _example_text(key))
-    value = int(text)
     limit = 2 ** (_NUMBER_BITS[key.type] - 1)
     if not -limit <= value < limit:
         bits = f"a number of {_NUMBER_BITS[key.type]} bits: {-limit} to {limit - 1}"
@@ -407,10 +406,9 @@ def _parse_integer(key: BrokerKey, text: str) -> int:
 
 def _parse_float(key: BrokerKey, text: str) -> float:
     """Return the number; raises InvalidConfig where the text is none or outside the key's range."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise InvalidConfig(key.name, text, allowed="write a number" + _example_text(key)) from None
+    value = read_number(text)
+    if value is None:
+        raise InvalidConfig(key.name, text, allowed="write a number" + _example_text(key))
     _check_range(key, text, value)
     return value
 

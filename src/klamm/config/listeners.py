@@ -16,7 +16,7 @@ def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
     """
     found: dict[str, SecurityProtocol] = {}
     for item in text.split(","):
-        name, colon, protocol = item.strip().rpartition(":")
+        name, colon, protocol = (part.strip() for part in item.rpartition(":"))
         if not colon or protocol.upper() not in SecurityProtocol.__members__:
             known = ", ".join(SecurityProtocol.__members__)
             raise ValueError(f"{item.strip()!r} is not LISTENER:PROTOCOL; give one of the protocols {known}")
@@ -29,7 +29,7 @@ def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
 def parse_listeners(text: str, protocols: Mapping[str, SecurityProtocol]) -> tuple[Endpoint, ...]:
     """Listeners in their order; an empty host means every address. Raises ValueError with the remedy."""
     found: list[Endpoint] = []
-    for item in text.split(","):
+    for item in text.strip(" ,").split(","):
         match = _LISTENER.fullmatch(item)
         if match is None:
             raise ValueError(f"{item.strip()!r} is not NAME://host:port, for example PLAINTEXT://localhost:9092")

@@ -20,6 +20,11 @@ from klamm.model.ids import BrokerId
 
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The value of `replica.selector.class` that sends consumers to in-sync followers in their own rack (KIP-392)."""
+_IBP: Final = re.compile(r"(2\.[0-8]|3\.[0-9])(-IV\d|\..*)?")
+"""As in Kafka, what follows a third part is ignored: 2.8.1 means 2.8."""
+_RETENTIONS: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+"""The strongest first."""
+_MIN_DEDUPE_BYTES: Final = 1 << 20
 _PREFIXED: Final = ("listener.name.", "rsm.config.", "rlmm.config.")
 
 
@@ -218,6 +223,8 @@ def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] 
         raise WrongConfig(f"{source}, {error}") from None
     entries = {p.key: _Entry(p.line, p.value) for p in properties}
     entries.update({key: _Entry(None, value) for key, value in (overrides or {}).items()})
+    if "node.id" in entries:
+        entries.setdefault("broker.id", entries["node.id"])  # two names of one config
     reader = _Reader(source, entries)
     _check_rules(reader)
     composed = _composed_values(reader)
@@ -274,11 +281,13 @@ def _check_rules(reader: _Reader) -> None:
         f"klamm does not load Java classes; write {RACK_AWARE_SELECTOR}, or remove it",
     )
     require(
-        re.fullmatch(r"(2\.[0-8]|3\.[0-9])(-IV\d)?", str(reader.values["inter.broker.protocol.version"])) is not None,
+        _IBP.fullmatch(str(reader.values["inter.broker.protocol.version"])) is not None,
         "inter.broker.protocol.version",
         "klamm nodes speak 2.0 to 3.9 between brokers, for example 2.8 or 3.9-IV0",
     )
     broker_id = number("broker.id")
+    is_same = "node.id" not in reader.entries or number("node.id") == broker_id
+    require(is_same, "node.id", "write the same as broker.id, or remove it")
     if reader.values["broker.id.generation.enable"]:
         highest = number("reserved.broker.max.id")
         require(-1 <= broker_id <= highest, "broker.id", f"write -1 to {highest} (reserved.broker.max.id)")
@@ -293,6 +302,7 @@ def _check_rules(reader: _Reader) -> None:
     require(
         wait <= number("replica.lag.time.max.ms"), "replica.fetch.wait.max.ms", "write at most replica.lag.time.max.ms"
     )
+    _check_log_rules(reader)
     require(number("zookeeper.session.timeout.ms") > 0, "zookeeper.session.timeout.ms", "write at least 1")
     require(number("num.replica.fetchers") >= 1, "num.replica.fetchers", "write at least 1")
     if number("max.connections.per.ip") == 0:
@@ -301,6 +311,19 @@ def _check_rules(reader: _Reader) -> None:
             "max.connections.per.ip",
             "0 needs max.connections.per.ip.overrides, or no client can connect",
         )
+
+
+def _check_log_rules(reader: _Reader) -> None:
+    """Raise WrongConfig for a retention that deletes every record, and for too little memory of the log cleaner."""
+    retention = next((name for name in _RETENTIONS if reader.values[name] is not None), _RETENTIONS[-1])
+    reader.require(reader.number(retention) != 0, retention, "write at least 1, or -1 for no limit")
+    threads, buffer = reader.number("log.cleaner.threads"), reader.number("log.cleaner.dedupe.buffer.size")
+    reader.require(threads > 0, "log.cleaner.threads", "write at least 1")
+    reader.require(
+        buffer // max(1, threads) > _MIN_DEDUPE_BYTES,
+        "log.cleaner.dedupe.buffer.size",
+        f"write more than {_MIN_DEDUPE_BYTES} for each of log.cleaner.threads",
+    )
 
 
 def _parse_endpoints(reader: _Reader) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
@@ -390,19 +413,21 @@ def _parse_zookeeper_connect(reader: _Reader) -> tuple[str, str]:
     if text is None:
         raise reader.error("zookeeper.connect", "write host:port of the ensemble, for example localhost:2181")
     hosts, slash, chroot = text.partition("/")
+    hosts = ",".join(host.strip() for host in hosts.split(",") if host.strip())
+    reader.require(bool(hosts), "zookeeper.connect", "write host:port of the ensemble, for example localhost:2181")
     for host in hosts.split(","):
         name, colon, port = host.strip().rpartition(":")
-        wrong = not host.strip() or (colon and not (name and port.isdigit()))
+        wrong = bool(colon) and not (name and port.isdigit())
         reader.require(not wrong, "zookeeper.connect", f"{host.strip()!r} is not host:port")
     chroot = slash + chroot.rstrip("/")
-    return hosts.replace(" ", ""), "" if chroot == "/" else chroot
+    return hosts, "" if chroot == "/" else chroot
 
 
 def _log_directories(reader: _Reader) -> tuple[str, ...]:
     """Return the directories of log.dirs, or of log.dir. Raises WrongConfig for empty and repeated ones."""
     key = "log.dirs" if reader.text("log.dirs") else "log.dir"
-    directories = [d.strip() for d in (reader.text(key) or "").split(",")]
-    reader.require(all(directories), key, "write at least one directory, several with commas between them")
+    directories = [d.strip() for d in (reader.text(key) or "").split(",") if d.strip()]
+    reader.require(bool(directories), key, "write at least one directory, several with commas between them")
     reader.require(len(set(directories)) == len(directories), key, "a directory is listed twice")
     return tuple(directories)
 

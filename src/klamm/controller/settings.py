@@ -27,11 +27,12 @@ FIRST_WITH_PRODUCER_IDS: Final[Ibp] = (3, 0, 0)
 
 
 def parse_ibp(text: str) -> Ibp:
-    """Read `3.9`, `3.9-IV0`, `0.10.2-IV0`; a version without an IV part means its last one.
+    """Read `3.9`, `3.9-IV0`, `0.10.2-IV0`; a version without an IV part means its last one, and `3.9.1` means `3.9`.
 
     Raises ValueError.
     """
-    numbers, _, iv = text.partition("-IV")
+    release = ".".join(text.split(".")[:2])
+    numbers, _, iv = (text if text.startswith("0.") or "-" in release else release).partition("-IV")
     parts = [int(part) for part in numbers.split(".")]
     if len(parts) not in (2, 3) or (iv and not iv.isdigit()):
         raise ValueError(f"inter.broker.protocol.version={text!r} is not valid; write for example 3.9-IV0")

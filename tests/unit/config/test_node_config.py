@@ -125,7 +125,18 @@ REFUSED = {
     "control plane": ("control.plane.listener.name=PLAINTEXT", "must differ"),
     "zookeeper port": ("zookeeper.connect=z1:abc", "is not host:port"),
     "directory twice": ("log.dirs=/a,/a", "twice"),
-    "empty directory": ("log.dirs=/a,,/b", "at least one directory"),
+    "no directory": ("log.dirs=,", "at least one directory"),
+    "no retention": ("log.retention.ms=0", "log.retention.ms=0: write at least 1, or -1 for no limit"),
+    "no retention in hours": ("log.retention.hours=0", "log.retention.hours=0: write at least 1"),
+    "little memory for compaction": (
+        "log.cleaner.threads=100\nlog.cleaner.dedupe.buffer.size=104857600",
+        "write more than 1048576 for each of log.cleaner.threads",
+    ),
+    "no cleaner thread": ("log.cleaner.threads=0", "write at least 1"),
+    "sign twice": ("num.partitions=-+5", "write a whole number"),
+    "number as Python writes it": ("log.cleaner.io.buffer.load.factor=0_0.5", "write a number"),
+    "two broker ids": ("broker.id=1\nnode.id=2", "node.id=2: write the same as broker.id"),
+    "no ensemble": ("zookeeper.connect=,/kafka", "write host:port of the ensemble"),
     "connection override without a count": ("max.connections.per.ip.overrides=h1", "host:count"),
     "nobody may connect": ("max.connections.per.ip=0", "no client can connect"),
     "KRaft": ("process.roles=broker", "ZooKeeper mode"),
@@ -143,6 +154,31 @@ def test_an_invalid_config_value_is_refused_with_the_allowed_values(text: str, e
 
     assert message.startswith("server.properties")
     assert expected in message
+
+
+def test_a_finer_retention_of_zero_counts_and_a_coarser_one_does_not() -> None:
+    assert read("log.retention.ms=5\nlog.retention.hours=0").given["log.retention.ms"] == "5"
+    assert "log.retention.minutes=0" in refusal("log.retention.minutes=0\nlog.retention.hours=5")
+
+
+@pytest.mark.parametrize("version", ["2.8", "2.8.1", "3.9.0", "3.9-IV0", "2.0.1"])
+def test_an_inter_broker_protocol_version_may_have_a_third_part_as_in_kafka(version: str) -> None:
+    assert read(f"inter.broker.protocol.version={version}").inter_broker_protocol_version == version
+
+
+def test_empty_entries_of_config_lists_are_ignored_as_in_kafka() -> None:
+    config = read(
+        "log.dirs=/a,,/b,\nlisteners=PLAINTEXT://:9092,\nlistener.security.protocol.map=PLAINTEXT : PLAINTEXT"
+    )
+
+    assert config.log_directories == ("/a", "/b")
+    assert [str(e) for e in config.endpoints] == ["PLAINTEXT://:9092"]
+    connect = parse_node_config(b"zookeeper.connect=z1:2181, z2:2181,/kafka", "x")
+    assert (connect.zookeeper_hosts, connect.zookeeper_chroot) == ("z1:2181,z2:2181", "/kafka")
+
+
+def test_node_id_is_another_name_of_broker_id() -> None:
+    assert (read("node.id=7").broker_id, read("node.id=7\nbroker.id=7").broker_id) == (7, 7)
 
 
 def test_a_config_without_zookeeper_connect_is_refused() -> None:

@@ -13,6 +13,8 @@ LAST_OF_VERSION = {
     "0.10.2": (0, 10, 29),
     "0.11": (0, 11, 9),
     "0.8.0": (0, 8, 9),
+    "2.8.1": (2, 8, 9),
+    "2.8.1-IV0": (2, 8, 9),
 }
 FIRST_VERSIONS = {
     "versions_features": ("2.7-IV0", "2.6-IV0"),
@@ -42,7 +44,7 @@ def test_an_inter_broker_protocol_version_without_iv_suffix_means_the_last_iv_of
     assert parse_ibp(text) == ibp
 
 
-@pytest.mark.parametrize("text", ["", "3", "3.9.1.0", "3.9-IVx", "three.nine", "3.9-IV1.5"])
+@pytest.mark.parametrize("text", ["", "3", "0.10.2.1.0", "3.9-IVx", "three.nine", "3.9-IV1.5"])
 def test_text_that_is_no_inter_broker_protocol_version_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"invalid literal|inter.broker.protocol.version=.* is not valid"):
         parse_ibp(text)
