@@ -86,6 +86,9 @@ QUOTA_KEYS: Final[Mapping[str, BrokerKey]] = {
 }
 """Configs that can only be set dynamically."""
 
+_PASSWORDS: Final = tuple(
+    sorted(name for name in DYNAMIC_KEYS if (key := BROKER_KEYS.get(name)) is not None and key.type == "password")
+)
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)")
 _SYNONYMS: Final = (
     ("log.roll.ms", "log.roll.hours"),
@@ -124,9 +127,9 @@ def is_per_broker(name: str) -> bool:
 
 
 def is_password(name: str) -> bool:
-    """Whether the key's value is a secret."""
-    key = BROKER_KEYS.get(base_name(name))
-    return key is not None and key.type == "password"
+    """Whether the key's value is a secret; a mechanism may stand before it, as in `plain.sasl.jaas.config`."""
+    key = BROKER_KEYS.get(name)
+    return name.endswith(_PASSWORDS) or (key is not None and key.type == "password")
 
 
 def needs_listener(name: str) -> bool:

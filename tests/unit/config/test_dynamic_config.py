@@ -98,6 +98,8 @@ def test_contradictory_dynamic_configs_in_zookeeper_change_nothing() -> None:
         ({"num.io.threads": "3"}, "at least half the current value 8"),
         ({"num.io.threads": "17"}, "double the current value 8"),
         ({"listener.name.a.ssl.key.password": "x"}, "passwords cannot be changed"),
+        ({"listener.name.a.scram-sha-256.sasl.jaas.config": "x"}, "passwords cannot be changed"),
+        ({"log.retention.ms": "0"}, "write at least 1, or -1 for no limit"),
         ({"advertised.listeners": "OTHER://h:1"}, "advertised.listeners"),
         ({"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"}, "must not exceed"),
     ],
