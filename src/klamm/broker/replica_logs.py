@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
 
-from klamm.config.config_types import InvalidConfig
-from klamm.config.topic_config import TopicConfig, correct_topic_config
+from klamm.config.topic_config import TopicConfig, correct_topic_config, usable_overrides
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
 from klamm.model.errors import KlammError
@@ -65,12 +64,14 @@ class ReplicaLogs:
     async def _get_or_create(
         self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
     ) -> dict[TopicPartition, Log | OSError | KlammError]:
-        """Open or create the logs with their topic configs."""
+        """Open or create the logs with their topic configs, which logs that are open do not need."""
         configs = await self._read_configs(dict.fromkeys(tp.topic for tp, _, _ in wanted))
         found: dict[TopicPartition, Log | OSError | KlammError] = {}
         possible: list[LogRequest] = []
         for tp, topic_id, is_new in wanted:
             config = configs[tp.topic]
+            if not isinstance(config, TopicConfig) and (there := self._logs.get(tp)) is not None:
+                config = there.config  # it was loaded with one, and follows changes
             if isinstance(config, TopicConfig):
                 possible.append(LogRequest(tp, config, None if topic_id == ZERO_ID else topic_id, is_new))
             else:
@@ -104,14 +105,13 @@ class ReplicaLogs:
         found: dict[str, TopicConfig | KlammError] = {t: KlammError(why) for t, why in unreadable.items()}
         for topic, given in overrides.items():
             self._on_overrides(topic, given)
-            try:
-                found[topic] = self._logs.topic_config(topic, given)
-            except InvalidConfig as error:
+            usable, problems = usable_overrides(given)
+            if problems:
                 log.error(
-                    "topic config ignored; the broker's defaults are used",
+                    "a part of a topic config is ignored; the topic's other configs are used",
                     topic=topic,
-                    reason=str(error),
+                    reason="; ".join(problems),
                     action=correct_topic_config(topic),
                 )
-                found[topic] = self._logs.topic_config(topic)
+            found[topic] = self._logs.topic_config(topic, usable)
         return found

@@ -75,8 +75,11 @@ class ReplicationThrottles:
 
 
 def own_partitions(replicas: tuple[str, ...], broker_id: BrokerId) -> frozenset[int] | None:
-    """The partitions that a list of PARTITION:BROKER throttles on this broker; None (all) where it is `*`."""
-    if replicas == ("*",):
+    """The partitions that a list of PARTITION:BROKER throttles on this broker; None (all) where it is `*`.
+
+    Entries may be empty: tools that append to an empty list write `,0:1`.
+    """
+    if "".join(replicas) == "*":
         return ALL
-    pairs = (entry.split(":") for entry in replicas)
+    pairs = (entry.split(":") for entry in replicas if entry)
     return frozenset(int(partition) for partition, broker in pairs if int(broker) == broker_id)

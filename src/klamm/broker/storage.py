@@ -16,7 +16,7 @@ from klamm.broker.listeners import BoundListeners
 from klamm.broker.log_dir_failures import LogDirFailures
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.broker.settings import cleaner_settings, log_settings, scrubber_settings, server_limits
-from klamm.config.topic_config import correct_topic_config
+from klamm.config.topic_config import KEEP_RECORDS, correct_topic_config
 from klamm.log.cleaner.cleaner import LogCleaner
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import LogManager
@@ -83,11 +83,12 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
     overrides, unreadable = await store.read_committed_topic_configs(await store.list_topics())
     for topic, reason in unreadable.items():
         log.error(
-            "topic config ignored; the broker's defaults are used",
+            "topic config cannot be read; until it is changed, the topic's records are neither deleted nor compacted",
             topic=topic,
             reason=reason,
             action=correct_topic_config(topic),
         )
+        overrides[topic] = dict(KEEP_RECORDS)
     for topic, own in overrides.items():
         storage.throttles.topic_changed(topic, own)
     try:

@@ -71,10 +71,10 @@ def one_of(*choices: str) -> Allowed:
 
 
 def some_of(*choices: str) -> Allowed:
-    """A rule for a list of some of these texts."""
+    """A rule for a list of some of these texts, or of none."""
     return Allowed(
         f"a comma-separated list out of {', '.join(choices)}",
-        lambda v: isinstance(v, tuple) and bool(v) and all(item in choices for item in v),
+        lambda v: isinstance(v, tuple) and all(item in choices for item in v),
     )
 
 

@@ -56,13 +56,14 @@ def _key(
     return TopicKey(name, kind, str(default), allowed, known, doc)
 
 
-_THROTTLED: Final = re.compile(r"\d+:\d+")
+_THROTTLED: Final = re.compile(r"([0-9]{1,10}:[0-9]{1,10})?")
 _THROTTLED_LIST: Final = Allowed(
     "*, or a comma-separated list of PARTITION:BROKER",
-    lambda v: isinstance(v, tuple) and (v == ("*",) or all(_THROTTLED.fullmatch(item) for item in v)),
+    lambda v: isinstance(v, tuple) and ("".join(v) == "*" or all(_THROTTLED.fullmatch(item) for item in v)),
 )
+_VERSION: Final = re.compile(r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.[0-9]|4\.0)(-IV[0-4]|\..*)?")
 _FORMAT_VERSION: Final = Allowed(
-    "a Kafka version such as 3.0", lambda v: isinstance(v, str) and re.match(r"\d+\.\d+", v) is not None
+    "a Kafka version such as 3.0", lambda v: isinstance(v, str) and _VERSION.fullmatch(v) is not None
 )
 _NOT_TIERED: Final = Allowed("false: klamm does not support remote storage", lambda v: v is False)
 _GZIP_LEVEL: Final = Allowed("-1 or a number from 1 to 9", lambda v: v == -1 or (isinstance(v, int) and 1 <= v <= 9))
@@ -142,7 +143,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
         _key("remote.log.delete.on.disable", BOOLEAN, "false", _NOT_TIERED, "",
              "Deletes remote data when remote storage is turned off."),
         _key("remote.storage.enable", BOOLEAN, "false", _NOT_TIERED, "", "Whether old segments go to remote storage."),
-        _key("retention.bytes", LONG, -1, at_least(-1), "log.retention.bytes",
+        _key("retention.bytes", LONG, -1, ANY_VALUE, "log.retention.bytes",
              "Size of a partition above which its oldest segments are deleted; -1 means no limit."),
         _key("retention.ms", LONG, 7 * _DAY_MS, at_least(-1), _RETENTION,
              "Age at which segments are deleted; -1 means no limit."),
@@ -157,6 +158,10 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
     )
 }  # fmt: skip
 
+
+KEEP_RECORDS: Final = {"cleanup.policy": "", "retention.bytes": "-1", "retention.ms": "-1"}
+"""Overrides with which no record is deleted. They take the place of configs that cannot be read: an operator may have
+wanted to keep for ever what the defaults delete after a week."""
 
 _DEFAULTS_OF_TOPICS: Final = {("__transaction_state", "klamm.sync.before.ack"): "true"}
 """By topic and config, where a topic's default is not that of all others.
@@ -251,11 +256,11 @@ def effective_text(
         return overrides[name]
     for synonym in _broker_settings(key, broker_defaults):
         text = broker_defaults[synonym.name]
-        if synonym.factor == 1:
+        if synonym.factor == 1 and synonym not in _RETENTION:
             return text
         count = parse_value(synonym.name, ConfigType.LONG, text)
         assert isinstance(count, int)
-        return str(count if count < 0 else count * synonym.factor)
+        return str(-1 if count < 0 else count * synonym.factor)
     return default_of(key, topic)
 
 
@@ -323,17 +328,34 @@ class TopicConfig:
 
         Without the topic's name its defaults are those of most topics.
         """
-        own, broker = overrides or {}, broker_defaults or {}
+        own = overrides or {}
         for name in own:
             topic_key(name)
-        values: dict[str, Any] = {key.field: _effective_value(key, own, broker, topic) for key in TOPIC_KEYS.values()}
-        _apply_deprecated_difference(values)
-        if values["min_compaction_lag_ms"] > values["max_compaction_lag_ms"]:
+        config = cls.parse_stored(own, broker_defaults, topic)
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise InvalidConfig(
                 "min.compaction.lag.ms",
-                str(values["min_compaction_lag_ms"]),
-                allowed=f"the value must not exceed max.compaction.lag.ms, which is {values['max_compaction_lag_ms']}",
+                str(config.min_compaction_lag_ms),
+                allowed=f"the value must not exceed max.compaction.lag.ms, which is {config.max_compaction_lag_ms}",
             )
+        return config
+
+    @classmethod
+    def parse_stored(
+        cls,
+        overrides: Mapping[str, str],
+        broker_defaults: Mapping[str, str] | None = None,
+        topic: str | None = None,
+    ) -> Self:
+        """The config of a topic with the overrides that ZooKeeper has. Raises InvalidConfig for an invalid value.
+
+        As in Kafka, keys that it does not have are ignored, and configs that contradict each other are used.
+        """
+        broker = broker_defaults or {}
+        values: dict[str, Any] = {
+            key.field: _effective_value(key, overrides, broker, topic) for key in TOPIC_KEYS.values()
+        }
+        _apply_deprecated_difference(values)
         return cls(**values)
 
     @property
@@ -355,6 +377,25 @@ class TopicConfig:
     def max_segment_age_ms(self) -> int:
         """Age at which a segment is rolled, before jitter."""
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.is_compacted else self.segment_ms
+
+
+def usable_overrides(stored: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The overrides in ZooKeeper that can be used, and what is wrong with the others.
+
+    No record is deleted because of an invalid value: see `KEEP_RECORDS`.
+    """
+    usable: dict[str, str] = {}
+    problems: list[str] = []
+    for name, text in stored.items():
+        try:
+            key = topic_key(name)
+            parse_value(name, key.type, text, key.allowed)
+            usable[name] = text
+        except InvalidConfig as error:
+            problems.append(str(error))
+            if name in KEEP_RECORDS:
+                usable[name] = KEEP_RECORDS[name]
+    return usable, problems
 
 
 def correct_topic_config(topic: str) -> str:

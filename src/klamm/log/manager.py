@@ -128,9 +128,9 @@ class LogManager:
         return self._registry.directory_of(partition)
 
     def topic_config(self, topic: str, overrides: Mapping[str, str] | None = None) -> TopicConfig:
-        """The config of a topic with these overrides. Raises InvalidConfig."""
+        """The config of a topic with the overrides that ZooKeeper has. Raises InvalidConfig for an invalid value."""
         if overrides or has_own_defaults(topic):
-            return TopicConfig.parse(overrides or {}, self._defaults, topic)
+            return TopicConfig.parse_stored(overrides or {}, self._defaults, topic)
         if self._default_config is None:
             self._default_config = TopicConfig.parse({}, self._defaults)
         return self._default_config

@@ -6,8 +6,7 @@ from typing import Final
 
 import structlog
 
-from klamm.config.config_types import InvalidConfig
-from klamm.config.topic_config import TopicConfig, correct_topic_config, has_own_defaults
+from klamm.config.topic_config import TopicConfig, correct_topic_config, has_own_defaults, usable_overrides
 from klamm.log.directory import LogDirectory, UnreadableLog
 from klamm.log.errors import BadLogDirectory, CorruptFile
 from klamm.log.future_logs import FutureLogs
@@ -39,11 +38,10 @@ class LoadedConfigs:
         if not own and not has_own_defaults(topic):
             return self.default
         if topic not in self._parsed:
-            try:
-                self._parsed[topic] = TopicConfig.parse(own, self._defaults, topic)
-            except InvalidConfig as error:
-                self.problems[topic] = str(error)
-                self._parsed[topic] = TopicConfig.parse({}, self._defaults, topic)
+            usable, problems = usable_overrides(own or {})
+            if problems:
+                self.problems[topic] = "; ".join(problems)
+            self._parsed[topic] = TopicConfig.parse_stored(usable, self._defaults, topic)
         return self._parsed[topic]
 
 
@@ -69,7 +67,7 @@ class LogStartup:
         )
         for topic, reason in configs.problems.items():
             logger.error(
-                "topic config ignored; the broker's defaults are used",
+                "a part of a topic config is ignored; the topic's other configs are used",
                 topic=topic,
                 reason=reason,
                 action=correct_topic_config(topic),

@@ -26,7 +26,7 @@ class FakeLogs:
         self._defaults: Mapping[str, str] = {}
 
     def topic_config(self, topic: str, overrides: Mapping[str, str] | None = None) -> TopicConfig:
-        return TopicConfig.parse(overrides or {}, self._defaults)
+        return TopicConfig.parse_stored(overrides or {}, self._defaults)
 
     def update_topic_configs(self, configs: Mapping[str, TopicConfig]) -> None:
         self.configs.update(configs)
@@ -127,6 +127,13 @@ async def test_an_invalid_topic_config_in_zookeeper_leaves_the_logs_unchanged() 
     assert list(node.logs.configs) == ["clicks"]
 
 
+async def test_a_changed_topic_config_with_a_key_that_klamm_does_not_have_is_applied() -> None:
+    node = Node()
+    await node.follower.topics_changed({"orders": {"retention.ms": "5", "confluent.x": "1"}})
+
+    assert {t: c.retention_ms for t, c in node.logs.configs.items()} == {"orders": 5}
+
+
 @pytest.mark.parametrize(("value", "told"), [("true", ["away"]), (" TRUE ", ["away"]), ("false", []), ("yes", [])])
 async def test_enabling_unclean_elections_in_a_topic_config_notifies_the_controller(
     value: str, told: list[str]
@@ -195,6 +202,7 @@ LISTS = {
     "all replicas": ("*", "0:1", ([0, 1, 2], [0])),
     "only replicas on other brokers": ("0:2", "0:12", ([], [])),
     "empty list": ("", "", ([], [])),
+    "appended to an empty list": (",0:1", "*,", ([0], [0, 1, 2])),
 }
 
 

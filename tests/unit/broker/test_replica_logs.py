@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from structlog.testing import capture_logs
 from tests.support.model_zookeeper import ModelZooKeeper
 
 from klamm.broker.replica_logs import ReplicaLogs
@@ -20,12 +21,17 @@ from klamm.zk.store import Store
 class FakeLogs:
     """Each log is the config it was made with; `meanwhile` happens while they are made."""
 
-    def __init__(self) -> None:
+    def __init__(self, *open_logs: str) -> None:
         self.made: dict[str, int] = {}
         self.meanwhile: Any = lambda: None
+        self._open = open_logs
+
+    def get(self, partition: TopicPartition) -> Any:
+        is_open = partition.topic in self._open
+        return SimpleNamespace(config=TopicConfig.parse({"retention.ms": "5"})) if is_open else None
 
     def topic_config(self, topic: str, overrides: Mapping[str, str] | None = None) -> TopicConfig:
-        return TopicConfig.parse(overrides or {})
+        return TopicConfig.parse_stored(overrides or {})
 
     async def get_or_create_many(self, wanted: Sequence[LogRequest]) -> list[Any]:
         self.meanwhile()
@@ -80,6 +86,41 @@ def test_a_new_log_gets_its_topics_config_also_where_the_zookeeper_server_lags()
         assert logs.made == {"orders": 7}
 
     ModelZooKeeper(servers=2).run(story)
+
+
+async def test_a_new_log_gets_the_configs_that_can_be_used_beside_unusable_ones() -> None:
+    logs: Any = FakeLogs()
+    stored = {"orders": {"retention.ms": "7", "segment.bytes": "few"}, "clicks": {"retention.ms": "forever"}}
+
+    async def read(topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        return {t: dict(stored[t]) for t in topics}, {}
+
+    store: Any = SimpleNamespace(read_committed_topic_configs=read)
+
+    with capture_logs() as lines:
+        await ReplicaLogs(logs, lambda: store).get_or_create_many(
+            [(TopicPartition(topic, 0), ZERO_ID, True) for topic in stored]
+        )
+
+    assert logs.made == {"orders": 7, "clicks": -1}
+    assert [line["topic"] for line in lines] == ["orders", "clicks"]
+
+
+async def test_an_open_log_is_used_although_its_topics_config_cannot_be_read() -> None:
+    logs: Any = FakeLogs("orders")
+
+    async def read(topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        return {}, dict.fromkeys(topics, "malformed")
+
+    store: Any = SimpleNamespace(read_committed_topic_configs=read)
+
+    orders, clicks = await ReplicaLogs(logs, lambda: store).get_or_create_many(
+        [(TopicPartition(topic, 0), ZERO_ID, False) for topic in ("orders", "clicks")]
+    )
+
+    assert not isinstance(orders, Exception)
+    assert str(clicks) == "malformed"
+    assert logs.made == {"orders": 5}
 
 
 async def test_deleting_a_replica_deletes_its_log() -> None:

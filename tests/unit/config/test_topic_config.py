@@ -11,6 +11,7 @@ from klamm.config.topic_config import (
     effective_text,
     origins,
     source_of,
+    usable_overrides,
 )
 
 
@@ -65,6 +66,8 @@ REFUSED = {
         {"segment.bytes": "big"},
         "segment.bytes=big is not valid: the value must be a whole number of 32 bits",
     ),
+    "number as Python writes it": ({"segment.bytes": "1_000_000"}, "a whole number of 32 bits"),
+    "very long number": ({"segment.bytes": "9" * 5_000}, "a whole number of 32 bits"),
     "too many bits": ({"segment.bytes": str(1 << 40)}, "a whole number of 32 bits"),
     "too small": ({"segment.bytes": "13"}, "segment.bytes=13 is not valid: the value must be a number of at least 14"),
     "not in the list": (
@@ -72,14 +75,18 @@ REFUSED = {
         "the value must be one of uncompressed, zstd, lz4, snappy, gzip, producer",
     ),
     "not in the set": ({"cleanup.policy": "compact,burn"}, "a comma-separated list out of compact, delete"),
-    "empty set": ({"cleanup.policy": ""}, "a comma-separated list out of compact, delete"),
     "not true or false": ({"preallocate": "yes"}, "preallocate=yes is not valid: the value must be true or false"),
     "not a ratio": ({"min.cleanable.dirty.ratio": "2"}, "a number from 0 to 1"),
     "not a float": ({"min.cleanable.dirty.ratio": "half"}, "the value must be a number"),
+    "ratio as Python writes it": ({"min.cleanable.dirty.ratio": "0_0.5"}, "the value must be a number"),
     "gzip level": ({"compression.gzip.level": "0"}, "-1 or a number from 1 to 9"),
     "invalid throttled replicas": ({"leader.replication.throttled.replicas": "1-2"}, "PARTITION:BROKER"),
     "remote storage": ({"remote.storage.enable": "true"}, "klamm does not support remote storage"),
     "invalid message format version": ({"message.format.version": "new"}, "a Kafka version such as 3.0"),
+    "message format version that Kafka does not have": (
+        {"message.format.version": "9.9"},
+        "a Kafka version such as 3.0",
+    ),
     "minimum compaction lag above the maximum": (
         {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"},
         "min.compaction.lag.ms=9 is not valid: the value must not exceed max.compaction.lag.ms, which is 8",
@@ -110,6 +117,48 @@ def test_topic_config_values_are_parsed_according_to_their_type() -> None:
     assert config.leader_replication_throttled_replicas == ("0:1", "1:2")
     assert config.follower_replication_throttled_replicas == ("*",)
     assert config.max_segment_age_ms == 500
+
+
+def test_values_that_kafka_accepts_are_accepted() -> None:
+    assert TopicConfig.parse({"retention.bytes": "-2"}).retention_bytes == -2
+    neither = TopicConfig.parse({"cleanup.policy": ""})
+    assert (neither.is_deleted, neither.is_compacted) == (False, False)
+    appended = TopicConfig.parse({"leader.replication.throttled.replicas": ",0:1", "message.format.version": "2.8-IV1"})
+    assert appended.leader_replication_throttled_replicas == ("", "0:1")
+    assert TopicConfig.parse({"segment.bytes": "+500"}).segment_bytes == 500
+
+
+def test_every_negative_retention_of_the_broker_means_no_limit() -> None:
+    assert TopicConfig.parse({}, {"log.retention.ms": "-5"}).retention_ms == -1
+    assert TopicConfig.parse({}, {"log.retention.minutes": "-5"}).retention_ms == -1
+
+
+def test_stored_configs_are_used_with_unknown_keys_and_contradictions_as_in_kafka() -> None:
+    stored = {
+        "retention.ms": "-1",
+        "confluent.value.schema.validation": "true",
+        "min.compaction.lag.ms": "9",
+        "max.compaction.lag.ms": "8",
+    }
+
+    config = TopicConfig.parse_stored(stored)
+
+    assert (config.retention_ms, config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (-1, 9, 8)
+    with pytest.raises(InvalidConfig, match="few"):
+        TopicConfig.parse_stored({"segment.bytes": "few"})
+
+
+def test_an_invalid_stored_config_does_not_hide_the_others_nor_delete_records() -> None:
+    stored = {"min.insync.replicas": "2", "segment.bytes": "few", "retention.ms": "forever", "confluent.x": "1"}
+
+    usable, problems = usable_overrides(stored)
+
+    assert usable == {"min.insync.replicas": "2", "retention.ms": "-1"}
+    assert [problem.split("=")[0].split(" ")[0] for problem in problems] == [
+        "segment.bytes",
+        "retention.ms",
+        "confluent.x",
+    ]
 
 
 def test_the_deprecated_timestamp_difference_config_applies_where_its_replacements_are_unset() -> None:

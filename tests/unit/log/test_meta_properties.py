@@ -167,13 +167,21 @@ async def test_topic_configs_apply_to_logs_at_startup_and_invalid_configs_are_lo
     logs = LogManager(world, [str(tmp_path)], 1, "mine", {"log.retention.ms": "77"})
 
     with capture_logs() as lines:
-        await logs.load({"orders": {"segment.bytes": "500"}, "wrong": {"segment.bytes": "few"}})
+        await logs.load(
+            {"orders": {"segment.bytes": "500"}, "wrong": {"segment.bytes": "few", "confluent.x": "1", "flush.ms": "5"}}
+        )
 
     orders, wrong = logs.get(ORDERS), logs.get(TopicPartition("wrong", 0))
     assert orders is not None
     assert wrong is not None
     assert (orders.config.segment_bytes, orders.config.retention_ms, wrong.config.retention_ms) == (500, 77, 77)
-    assert [line["topic"] for line in lines if "topic config ignored" in line["event"]] == ["wrong"]
+    assert (wrong.config.segment_bytes, wrong.config.flush_ms) == (1 << 30, 5)
+    [line] = [line for line in lines if "a part of a topic config is ignored" in line["event"]]
+    assert (line["topic"], "segment.bytes=few" in line["reason"], "confluent.x" in line["reason"]) == (
+        "wrong",
+        True,
+        True,
+    )
     assert logs.topic_config("a", {"retention.ms": "1"}).retention_ms == 1
     await logs.close()
 
