@@ -180,6 +180,11 @@ def has_own_defaults(topic: str) -> bool:
     return topic in _TOPICS_WITH_DEFAULTS
 
 
+def default_configs(broker_defaults: Mapping[str, str]) -> "list[TopicConfig]":
+    """The configs of topics without overrides: that of most topics, then those of topics with own defaults."""
+    return [TopicConfig.parse({}, broker_defaults, topic) for topic in (None, *sorted(_TOPICS_WITH_DEFAULTS))]
+
+
 class ConfigSource(IntEnum):
     """The source of a value, by the numbers of DescribeConfigs."""
 

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from klamm.config.topic_config import TopicConfig, has_own_defaults
+from klamm.config.topic_config import TopicConfig, default_configs, has_own_defaults
 from klamm.log.checkpoint_writer import CheckpointWriter, write_all, write_now
 from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from klamm.log.directory import LogDirectory
@@ -277,10 +277,10 @@ class LogManager:
 
         Logs that are there keep what they have until `update_topic_configs`.
         """
-        before = TopicConfig.parse({}, self._defaults)
+        before = default_configs(self._defaults)
         self._defaults = dict(defaults)
         self._default_config = None
-        return before != TopicConfig.parse({}, self._defaults)
+        return before != default_configs(self._defaults)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 

@@ -250,3 +250,6 @@ async def test_topics_without_overrides_share_one_config_until_the_defaults_chan
 
     assert logs.topic_config("orders").retention_ms == 77
     assert logs.topic_config("flights") is logs.topic_config("orders")
+
+    assert logs.update_default_configs({"log.retention.ms": "77", "klamm.sync.before.ack": "false"})  # one topic's
+    assert not logs.topic_config("__transaction_state").klamm_sync_before_ack
