@@ -1,8 +1,9 @@
 """Opens every log of a node when it starts, in all its data directories. Source: LogManager.scala (loadLogs)."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
@@ -19,6 +20,8 @@ from klamm.log.registry import LogRegistry
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
 
+P = ParamSpec("P")
+T = TypeVar("T")
 logger = structlog.get_logger("logs")
 
 
@@ -56,6 +59,8 @@ class LogStartup:
         self._futures = futures
         self._housekeeping = housekeeping
         self._files = files
+        self._is_cancelled = False
+        """Whether no further log is to be opened."""
 
     async def load(self, broker_id: int, cluster_id: str, configs: LoadedConfigs, threads_per_directory: int) -> None:
         """Open every log. Raises BadLogDirectory where a directory is not this node's, or none can be used."""
@@ -87,17 +92,17 @@ class LogStartup:
         self, directory: LogDirectory, broker_id: int, cluster_id: str, configs: LoadedConfigs, threads: int
     ) -> None:
         """Open all logs of one data directory, with this many threads."""
-        disk, futures = self._world.disk, self._futures
+        futures = self._futures
         try:
-            await disk.in_thread(directory.prepare, broker_id, cluster_id)
-            inventory = await disk.in_thread(directory.inventory)
+            await self._in_thread(directory.prepare, broker_id, cluster_id)
+            inventory = await self._in_thread(directory.inventory)
             pending = sorted(inventory.logs.items())
             shares = [pending[start::threads] for start in range(threads)]
             loaded = await asyncio.gather(
-                *(disk.in_thread(self._open_logs, directory, share, configs, self._housekeeping) for share in shares)
+                *(self._in_thread(self._open_logs, directory, share, configs, self._housekeeping) for share in shares)
             )
             copies = sorted(inventory.futures.items())
-            opened = await disk.in_thread(self._open_logs, directory, copies, configs, futures.owner)
+            opened = await self._in_thread(self._open_logs, directory, copies, configs, futures.owner)
         except (OSError, CorruptFile) as error:
             self._registry.take_offline(directory, str(error))
             return
@@ -118,5 +123,19 @@ class LogStartup:
     def _open_logs(
         self, directory: LogDirectory, share: Sequence[tuple[TopicPartition, str]], configs: LoadedConfigs, owner: Owner
     ) -> list[Log | UnreadableLog]:
-        """Open some logs of a directory in a thread."""
-        return list(directory.load(self._world, share, configs.of, self._files, owner))
+        """Open some logs of a directory in a thread, one after the other until the start is cancelled."""
+        loading = directory.load(self._world, share, configs.of, self._files, owner)
+        return list(takewhile(lambda _: not self._is_cancelled, loading))
+
+    async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run the call in a thread. A cancellation waits for its end, because it writes files.
+
+        The lock of the directory is released afterwards: another process could use the same logs meanwhile.
+        """
+        work = asyncio.ensure_future(self._world.disk.in_thread(call, *args, **kwargs))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._is_cancelled = True
+            await asyncio.gather(work, return_exceptions=True)
+            raise
