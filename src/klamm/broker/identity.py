@@ -3,6 +3,7 @@
 Source: BrokerMetadataCheckpoint.scala, KafkaServer.getOrGenerateBrokerId (3.9).
 """
 
+import contextlib
 from posixpath import join
 from typing import Final
 
@@ -113,8 +114,17 @@ def read_meta_properties(disk: Disk, directory: str) -> dict[str, str]:
 
 
 def write_pid(disk: Disk, directory: str, process_id: int) -> None:
-    """Write the process id; call it while this process holds the directory's lock. Raises OSError."""
-    disk.write_atomically(f"{directory}/{PID_FILE}", f"{process_id}\n".encode())
+    """Write the process id; call it while this process holds the directory's lock.
+
+    Raises OSError; the id of an earlier process is removed then.
+    """
+    path = f"{directory}/{PID_FILE}"
+    try:
+        disk.write_atomically(path, f"{process_id}\n".encode())
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.remove(path)
+        raise
 
 
 def read_pid(disk: Disk, directory: str) -> int | None:

@@ -24,6 +24,7 @@ from klamm.log.registry import DirectoryFailure
 from klamm.log.repair.scrubber import LogScrubber
 from klamm.net.server import Server
 from klamm.replication.quota import ReplicationQuotas
+from klamm.runtime.network import reason_of
 
 log = structlog.get_logger("node")
 
@@ -95,7 +96,23 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
         await storage.logs.load(overrides)
     except BadLogDirectory as error:
         raise CannotStart(str(error)) from error
-    write_pid(context.world.disk, storage.logs.live_directories[0], context.world.process_id)
+    _write_pid(context, storage.logs)
+
+
+def _write_pid(context: NodeContext, logs: LogManager) -> None:
+    """Write the process id to a log directory; a full disk must not keep a node from starting and deleting records."""
+    for directory in logs.live_directories:
+        try:
+            write_pid(context.world.disk, directory, context.world.process_id)
+            return
+        except OSError as error:
+            log.warning(
+                "cannot write the process id",
+                directory=directory,
+                reason=reason_of(error),
+                action="Free space on the disk. Until the next start, stop the node by a signal: klamm node stop may "
+                "not find its process.",
+            )
 
 
 def logs_closer(context: NodeContext, logs: LogManager) -> Callable[[], Awaitable[None]]:
