@@ -93,9 +93,12 @@ async def _read_node_context(
     cluster_id = await store.read_or_create_cluster_id(new_topic_id(world.randomness.bytes))
     check_log_directories(world.disk, config)
     broker_id = await choose_broker_id(world.disk, config, cluster_id, store)
+    first_change = await store.configs.next_change_number()
     dynamic = DynamicConfig(config)
     dynamic.apply(*await read_broker_configs(store.configs, broker_id))
-    return NodeContext(world, dynamic.current, dynamic, broker_id, cluster_id, sessions, status, log_levels)
+    return NodeContext(
+        world, dynamic.current, dynamic, broker_id, cluster_id, sessions, status, log_levels, first_change
+    )
 
 
 def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Parts:
@@ -363,7 +366,14 @@ def _build_followers(
         replicas,
         replica_logs.topics_changed,
     )
-    changes = ConfigChanges(context.store, context.broker_id, applier, context.world.clock.now_ms, on_error)
+    changes = ConfigChanges(
+        context.store,
+        context.broker_id,
+        applier,
+        context.world.clock.now_ms,
+        on_error,
+        context.first_config_change,
+    )
     handover = ControllerHandover(context.store, context.broker_id, controller, on_error)
     watch = RegistrationWatch(context.store, context.broker_id, registration.register_again, on_error)
     registration.on_registered = watch.on_registered

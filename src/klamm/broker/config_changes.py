@@ -51,8 +51,13 @@ class ConfigChanges(ZnodeFollower):
         follower: Follower,
         now_ms: Callable[[], int],
         on_unexpected_error: OnUnexpectedError = log_unexpected_error,
+        first: int | None = None,
     ) -> None:
-        """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
+        """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none.
+
+        `first` is the number of the first notification whose change the configs in use may lack; with None they are
+        those of the first look.
+        """
         super().__init__(
             "config changes", CONFIG_CHANGES, self.catch_up, on_unexpected_error, [EventType.CHILDREN_CHANGED]
         )
@@ -61,8 +66,9 @@ class ConfigChanges(ZnodeFollower):
         self._follower = follower
         self._now_ms = now_ms
         self._last = -1
-        self._next: int | None = None
-        """The number of the first notification that is not handled; None before the first look."""
+        self._next = first
+        """The number of the first notification that is not handled; None if nothing can be missed before the first
+        look."""
         self._ignored: frozenset[str] = frozenset()
         """Notifications that cannot be read, and that were logged."""
         self.followed = 0
@@ -101,7 +107,7 @@ class ConfigChanges(ZnodeFollower):
     def _has_missed(self, numbers: Collection[int], next_number: int) -> bool:
         """Whether notifications since the last look are gone; `numbers` are those that are there."""
         if self._next is None:
-            return False  # all configs were read when this node started
+            return False
         if next_number < self._next:
             return True
         return sum(n >= self._next for n in numbers) < next_number - self._next

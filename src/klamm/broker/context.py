@@ -25,6 +25,9 @@ class NodeContext:
     sessions: ZooKeeperSessions
     status: NodeStatus
     log_levels: LogLevels
+    first_config_change: int | None = None
+    """The number of the first config change that the configs read at the start may lack. Loading the logs may take
+    longer than its notification exists."""
 
     def store(self) -> Store:
         """The ZooKeeper store of the newest session. Raises KlammError without a session."""

@@ -11,6 +11,7 @@ from klamm.model.errors import KlammError
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_config, decode_config_change, encode_config, encode_config_change
 from klamm.zk.errors import NoAuth, NoNode, NotEmpty, ZkCode, error_of
+from klamm.zk.jute import Stat
 from klamm.zk.operations import Check, Create, Op, Set
 from klamm.zk.port import ZooKeeperClient
 from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
@@ -96,7 +97,12 @@ class ConfigStore:
         The list is watched from now on.
         """
         children, stat = await self._client.children(CONFIG_CHANGES, watch=True)
-        return sorted(children), (stat.cversion + len(children)) // 2  # a Stat counts creations and deletions
+        return sorted(children), _next_number(stat)
+
+    async def next_change_number(self) -> int:
+        """The number that the next config change notification will get."""
+        stat = await self._client.exists(CONFIG_CHANGES)
+        return _next_number(stat) if stat is not None else 0
 
     async def read_changes(self, children: Sequence[str]) -> tuple[list[Change], dict[str, str]]:
         """Read these config change notifications, those that still exist, in order.
@@ -142,7 +148,12 @@ class ConfigStore:
         return stat.version
 
 
+def _next_number(stat: Stat) -> int:
+    """The number of the next sequential child; a Stat's cversion counts creations and deletions."""
+    return (stat.cversion + stat.num_children) // 2
+
+
 def change_number(child: str) -> int:
     """The sequence number in the name of a config change notification; -1 for another name."""
-    digits = child.removeprefix(CHANGE_PREFIX)
-    return int(digits) if child.startswith(CHANGE_PREFIX) and digits.isascii() and digits.isdigit() else -1
+    match = _CHANGE.fullmatch(child)
+    return int(match[1]) if match else -1

@@ -1,11 +1,17 @@
 """The parts of a node and their order; a new part takes one line."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from tests.unit.broker.node_parts import build
+from tests.support.memory_zookeeper import MemoryEnsemble
+from tests.unit.broker.node_parts import build, context
 
+from klamm.broker.assembly import _read_node_context
 from klamm.broker.lifecycle import Lifecycle
+from klamm.zk.configs import StoredConfig
+from klamm.zk.store import Store
 
 START_ORDER = [
     "listeners", "log directory failures", "logs", "journal",
@@ -31,6 +37,26 @@ async def test_optional_components_of_a_node_are_built_only_when_their_config_is
 ) -> None:
     _, lifecycle = build(tmp_path, line)
     assert sorted(set(lifecycle.names) - set(START_ORDER)) == [part]
+
+
+async def test_a_node_notes_the_next_config_change_before_it_reads_configs(tmp_path: Path) -> None:
+    node = context(tmp_path)
+    store = Store(MemoryEnsemble().client())
+    await store.create_top_level_paths()
+    await store.configs.announce("topics/orders")
+    reads: list[int] = []
+
+    async def read(entity_type: str, entity: str) -> StoredConfig:
+        reads.append(await store.configs.next_change_number())
+        await store.configs.announce(f"{entity_type}/{entity}")
+        return StoredConfig({}, 0)
+
+    sessions: Any = SimpleNamespace(store=store)
+    store.configs.read = read  # type: ignore[method-assign]
+
+    started = await _read_node_context(node.world, node.config, node.log_levels, node.status, sessions)
+
+    assert (started.first_config_change, reads) == (1, [1, 2])
 
 
 class GroupCoordinator:

@@ -40,12 +40,12 @@ class Heard:
 class Room:
     """One broker that follows, and the ensemble in which others write."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int | None = None) -> None:
         self.ensemble = MemoryEnsemble()
         self.heard = Heard()
         self.now_ms = 0
         self.session: MemoryZooKeeper | None = None
-        self.changes = ConfigChanges(self._store, 1, self.heard, lambda: self.now_ms)
+        self.changes = ConfigChanges(self._store, 1, self.heard, lambda: self.now_ms, first=first)
 
     def _store(self) -> Store:
         if self.session is None:
@@ -306,5 +306,39 @@ def test_a_broker_reads_all_configs_if_change_notifications_were_deleted_before_
         await room.alter("topics", "orders", {"retention.ms": "4"})
         await room.changes.catch_up()
         assert room.heard.topics[2:] == [{"orders": {"retention.ms": "4"}}]
+
+    SimulatedLoop().run(main())
+
+
+def test_a_broker_reads_all_configs_if_changes_during_its_start_were_deleted_before_it_read_them() -> None:
+    """Loading its logs took longer than notifications are kept."""
+
+    async def main() -> None:
+        room = await Room(first=1).begin()
+        room.heard.hosted_topics = ["orders"]
+        await room.alter("topics", "orders", {"retention.ms": "1"})  # in the configs that were read at the start
+        await room.alter("topics", "orders", {"retention.ms": "2"})
+        await room.others.delete_changes(sorted(room.ensemble.nodes[CHANGES].children))
+
+        await room.changes.catch_up()
+
+        assert room.heard.topics == [{"orders": {"retention.ms": "2"}}]
+        assert len(room.heard.brokers) == 1
+
+    SimulatedLoop().run(main())
+
+
+def test_a_broker_reads_no_configs_again_if_no_change_during_its_start_was_deleted() -> None:
+    async def main() -> None:
+        room = await Room(first=1).begin()
+        room.heard.hosted_topics = ["orders"]
+        await room.alter("topics", "orders", {"retention.ms": "1"})
+        await room.alter("topics", "clicks", {"retention.ms": "2"})
+        await room.others.delete_changes(sorted(room.ensemble.nodes[CHANGES].children)[:1])
+
+        await room.changes.catch_up()
+
+        assert room.heard.topics == [{"clicks": {"retention.ms": "2"}}]
+        assert await room.others.next_change_number() == 2
 
     SimulatedLoop().run(main())
