@@ -19,10 +19,10 @@ from klamm.wire.messages import (
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
-from klamm.zk.errors import BadVersion, NoNode
+from klamm.zk.errors import BadVersion, NoAuth, NoNode
 from klamm.zk.fenced import chunks
 from klamm.zk.store import Store
-from klamm.zk.znodes import ISR_CHANGES
+from klamm.zk.znodes import ISR_CHANGES, MalformedZnode
 
 CHECK_INTERVAL_S: Final = 2.5
 MIN_QUIET_S: Final = 5.0
@@ -85,21 +85,25 @@ class IsrZnodes:
         return AlterPartitionResponse(topics=list(topics.values()))
 
     async def _change_isr(self, requested: _Proposal) -> AlterPartitionResponsePartitionData:
-        """Write one proposed ISR; succeeds where the znode has the known version, or already holds the proposed ISR."""
+        """Write one proposed ISR; succeeds where the znode has the known version, or already holds the proposed ISR.
+
+        A znode that cannot be read does not hold up the changes of other partitions.
+        """
+        refusal = ErrorCode.INVALID_UPDATE_VERSION
         try:
             written = await self._write_or_confirm(requested)
-        except (BadVersion, NoNode) as error:
+        except (BadVersion, NoNode, MalformedZnode, NoAuth) as error:
             log.info(
-                "ISR change was not written to ZooKeeper: the partition's state znode changed or is gone",
+                "ISR change was not written to ZooKeeper: the partition's state znode changed, is gone or unreadable",
                 partition=str(requested.partition),
                 reason=str(error),
             )
             written = None
+            if isinstance(error, NoAuth):
+                refusal = ErrorCode.OPERATION_NOT_ATTEMPTED  # the leader proposes it again
         if written is not None:
             return self._record_change(requested, written)
-        return AlterPartitionResponsePartitionData(
-            partition_index=requested.partition.partition, error_code=ErrorCode.INVALID_UPDATE_VERSION
-        )
+        return AlterPartitionResponsePartitionData(partition_index=requested.partition.partition, error_code=refusal)
 
     async def _write_or_confirm(self, requested: _Proposal) -> LeaderAndIsr | None:
         """The stored state after the write; None where another writer has changed it.

@@ -171,6 +171,30 @@ async def test_a_leaders_isr_write_succeeds_when_the_zookeeper_client_repeated_t
     assert room.stored == FIRST._replace(isr=(BrokerId(1),), partition_epoch=1)
 
 
+@pytest.mark.parametrize("is_hidden", [False, True])
+async def test_an_unreadable_partition_state_does_not_hold_up_isr_writes_of_other_partitions(is_hidden: bool) -> None:
+    room = await Room().begin()
+    other = state_path(TopicPartition("orders", 1))
+    await room.session.ensure_path(other.rpartition("/")[0])
+    room.ensemble.apply([Create(other, b"rubbish")])
+    if is_hidden:
+        room.ensemble.unreadable.add(other)
+
+    def build(_version: int) -> AlterPartitionRequest:
+        proposed = [
+            AlterPartitionRequestPartitionData(partition_index=n, leader_epoch=4, new_isr=(BrokerId(1),))
+            for n in range(2)
+        ]
+        topics = [AlterPartitionRequestTopicData(topic_name="orders", partitions=proposed)]
+        return AlterPartitionRequest(broker_id=1, topics=topics)
+
+    response = await room.isr.send(build, 3)
+
+    refused = ErrorCode.OPERATION_NOT_ATTEMPTED if is_hidden else ErrorCode.INVALID_UPDATE_VERSION
+    assert [p.error_code for p in response.topics[0].partitions] == [ErrorCode.NONE, refused]
+    assert room.stored.isr == (1,)
+
+
 def test_isr_changes_written_to_zookeeper_share_one_notification_after_a_pause() -> None:
     async def main() -> None:
         room = await Room().begin()
