@@ -4,6 +4,7 @@ Source: KafkaZkClient.setOrCreateEntityConfigs, AdminZkClient, ZkNodeChangeNotif
 """
 
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ from klamm.zk.port import ZooKeeperClient
 from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
 
 CHANGE_PREFIX: Final = "config_change_"
+_CHANGE: Final = re.compile(CHANGE_PREFIX + "([0-9]{1,19})")
 DEFAULT_ENTITY: Final = "<default>"
 ABSENT: Final = -1
 """The version of an entity that has no znode yet."""

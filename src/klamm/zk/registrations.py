@@ -19,7 +19,7 @@ OLDEST_WRITTEN: Final = 2
 """The oldest payload version that klamm writes."""
 MAX_PORT: Final = 65_535
 
-_ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+_ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]{1,10})")
 
 
 class FeatureRange(NamedTuple):

@@ -161,7 +161,7 @@ def decode_json(path: str, payload: bytes | None, shape: type[T]) -> T:
         raise MalformedZnode(path, reason="the znode is empty")
     try:
         return msgspec.json.decode(payload, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedZnode(path, str(error)) from error
 
 
@@ -314,7 +314,7 @@ def decode_state(partition: PartitionLike, payload: bytes | None, version: int) 
     """
     try:
         return _decode_state(payload or b"", version)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedZnode(state_path(partition), str(error)) from error
 
 

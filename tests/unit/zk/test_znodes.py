@@ -15,6 +15,7 @@ from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 from klamm.model.topic_ids import id_from_text
 from klamm.zk import admin_znodes as admin
 from klamm.zk import znodes
+from klamm.zk.configs import change_number
 from klamm.zk.registrations import FeatureRange, Registration, decode_registration, encode_registration
 from klamm.zk.znodes import MalformedZnode
 
@@ -105,6 +106,7 @@ BAD_TOPICS = [
     b'{"partitions":{"2147483648":[1]}}',
     b'{"partitions":{"0":[1]},"adding_replicas":{"0":[-2147483649]}}',
     b'{"topic_id":"short"}',
+    b'{"x":' + b"[" * 100_000,
     b"\xff",
     b"",
     None,
@@ -167,6 +169,7 @@ BAD_STATES = [
     b'{"leader":2147483648,"leader_epoch":1,"isr":[1],"controller_epoch":1}',
     b'{"leader":1,"leader_epoch":2147483648,"isr":[1],"controller_epoch":1}',
     b'{"leader":1,"leader_epoch":1,"isr":[2147483648],"controller_epoch":1}',
+    b'{"x":' + b"[" * 100_000,
     b"{",
     b"",
     None,
@@ -256,6 +259,7 @@ BAD_REGISTRATIONS: dict[str, dict[str, Any]] = {
     "a listener twice": GOOD | {"endpoints": ["A://h:1", "A://h:2"]},
     "a feature beyond its field": GOOD | {"features": {"f": {"min_version": 1, "max_version": 32_768}}},
     "no such port": GOOD | {"endpoints": ["A://h:65536"]},
+    "a very long port": GOOD | {"endpoints": ["A://h:" + "9" * 5_000]},
     "half a feature": GOOD | {"features": {"f": {"min_version": 1}}},
 }
 
@@ -342,6 +346,12 @@ def test_config_change_notification_znodes_decode_to_their_entity(payload: bytes
         return
     with pytest.raises(MalformedZnode, match="/config/changes/c"):
         admin.decode_config_change("c", payload)
+
+
+def test_the_number_of_a_config_change_notification_is_read_from_its_name() -> None:
+    assert change_number("config_change_0000000012") == 12
+    for name in ("config_change_", "config_change_x", "change_1", "config_change_" + "9" * 5_000):
+        assert change_number(name) == -1
 
 
 def test_a_config_change_notification_znode_has_the_path_of_its_entity() -> None:
