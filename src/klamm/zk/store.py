@@ -56,12 +56,19 @@ class ControllerZnode(NamedTuple):
     is_kraft: bool
 
 
+class UnreadableRegistration(NamedTuple):
+    """Why a broker's registration cannot be read: it is malformed, or ZooKeeper does not let this node read it."""
+
+    why: str
+    czxid: int | None
+    """The epoch of the registered broker; None where an ACL hides it, too."""
+
+
 class Registrations(NamedTuple):
     """The registered brokers, and the registrations that cannot be read."""
 
     brokers: dict[BrokerId, Registration]
-    unreadable: dict[BrokerId, str]
-    """Malformed registrations and those that ZooKeeper does not let this node read, with the reason."""
+    unreadable: dict[BrokerId, UnreadableRegistration]
 
 
 class Unreadable(NamedTuple):
@@ -193,12 +200,12 @@ class Store:
             if result.code is ZkCode.NO_NODE:
                 continue  # gone since the list was read; its watch has fired
             if result.code is not ZkCode.OK or result.stat is None:
-                found.unreadable[broker] = f"ZooKeeper answered {result.code.name}"
+                found.unreadable[broker] = UnreadableRegistration(f"ZooKeeper answered {result.code.name}", None)
                 continue
             try:
                 found.brokers[broker] = decode_registration(broker, result.data, result.stat.czxid)
             except MalformedZnode as error:
-                found.unreadable[broker] = str(error)
+                found.unreadable[broker] = UnreadableRegistration(str(error), result.stat.czxid)
         return found
 
     async def read_broker(self, broker: BrokerId, watch: bool = False) -> Registration | None:

@@ -281,15 +281,34 @@ async def test_a_malformed_broker_registration_does_not_hide_other_brokers() -> 
     assert "/brokers/ids/4" in refused.facts["why"]
 
 
-async def test_a_broker_with_an_unreadable_registration_counts_as_dead_and_is_journalled() -> None:
+@pytest.mark.parametrize("is_hidden", [False, True])
+async def test_a_broker_whose_registration_becomes_unreadable_stays_registered_and_is_journalled(
+    is_hidden: bool,
+) -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
-    room.ensemble.unreadable.add("/brokers/ids/1")
+    if is_hidden:
+        room.ensemble.unreadable.add("/brokers/ids/1")
+    else:
+        room.ensemble.apply([Set("/brokers/ids/1", b"rubbish")])
+    room.kill(3)
+
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "1 / [1,2] / 1 / 1"
+    assert room.channels.open == [1, 2]
+    [refused] = [e.facts for e in room.entries("refused") if e.facts["what"] == "broker registration"]
+    assert (refused["broker"], refused["why"] == "ZooKeeper answered NO_AUTH") == (1, is_hidden)
+
+
+async def test_a_broker_that_returns_with_an_unreadable_registration_counts_as_dead() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.kill(1)
+    room.ensemble.apply([Create("/brokers/ids/1", b"rubbish")])
 
     await room.handle(on_broker_change, BrokerChange())
 
     assert room.now("a-0") == "2 / [2,3] / 1 / 1"
-    [refused] = [e.facts for e in room.entries("refused") if e.facts["what"] == "broker registration"]
-    assert (refused["broker"], refused["why"]) == (1, "ZooKeeper answered NO_AUTH")
+    assert room.channels.open == [2, 3]
 
 
 async def test_a_broker_without_the_control_plane_listener_gets_no_requests_and_blocks_no_others() -> None:

@@ -41,7 +41,8 @@ async def on_broker_change(term: TermContext, event: BrokerChange) -> None:
     of its partitions. If ZooKeeper fails, brokers that are not handled to the end are reported again at the retry.
     """
     found = await term.store.read_brokers(watch=True)
-    changes = diff_brokers(term.context.registered, usable_brokers(term, found), term.context.brokers_in_transition)
+    current = usable_brokers(term, found) | _unreadable_since(term, found)
+    changes = diff_brokers(term.context.registered, current, term.context.brokers_in_transition)
     if changes:
         gone = [*changes.dead, *(b.id for b in changes.bounced)]
         known = term.context.registered
@@ -184,14 +185,20 @@ async def on_broker_modifications(term: TermContext, event: BrokerModifications)
 
 def usable_brokers(term: TermContext, found: Registrations) -> dict[BrokerId, Broker]:
     """Brokers whose registration is readable and supports the finalized features; the others are journalled."""
-    for broker, why in found.unreadable.items():
-        term.journal.refused(term.cause, "broker registration", why, broker=broker)
+    for broker, unreadable in found.unreadable.items():
+        term.journal.refused(term.cause, "broker registration", unreadable.why, broker=broker)
     finalized = term.context.finalized
     for broker, registration in found.brokers.items():
         if not supports(registration.features, finalized):
             why = f"it does not support the finalized features {dict(finalized)}"
             term.journal.refused(term.cause, "broker", why, broker=broker)
     return {b: r.broker for b, r in found.brokers.items() if supports(r.features, finalized)}
+
+
+def _unreadable_since(term: TermContext, found: Registrations) -> dict[BrokerId, Broker]:
+    """Known brokers whose registration became unreadable: they live as long as their session holds it."""
+    known = term.context.registered
+    return {b: known[b] for b, u in found.unreadable.items() if b in known and u.czxid in (None, known[b].epoch)}
 
 
 def open_channels(term: TermContext, brokers: Iterable[Broker]) -> None:
