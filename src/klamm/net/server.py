@@ -153,9 +153,9 @@ class ServerConnection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_client", "_handle", "_is_serving", "_keeps_order", "_listener", "_loop", "_may_overlap", "_next", "_paused",
-        "_received", "_request_bytes", "_request_memory", "_response_memory", "_table", "_taken_bytes", "_transport",
-        "_unanswered", "_writer", "last_active",
+        "_client", "_handle", "_has_ended", "_is_serving", "_keeps_order", "_listener", "_loop", "_may_overlap",
+        "_next", "_paused", "_received", "_request_bytes", "_request_memory", "_response_memory", "_table",
+        "_taken_bytes", "_transport", "_unanswered", "_writer", "last_active",
     )  # fmt: skip
 
     def __init__(
@@ -182,6 +182,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._keeps_order = False
         """Whether the newest of these has to end before another request begins."""
         self._is_serving = False
+        self._has_ended = False
+        """Whether the client sends nothing more."""
         self._paused = False
         self._taken_bytes = 0
         """Of the request memory, requests in progress included."""
@@ -236,6 +238,15 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         self._serve_next()
 
+    def eof_received(self) -> bool:
+        """Keep the connection while requests that arrived before the client's end are not executed yet.
+
+        A producer with acks=0 closes its connection once it has sent its records. Source: Selector.java
+        (maybeReadFromClosingChannel).
+        """
+        self._has_ended = True
+        return self._is_executing()
+
     def pause_writing(self) -> None:
         """Stop writing responses: the socket accepts no more, and the connection counts as stalled."""
         if self._writer is not None:
@@ -288,7 +299,10 @@ class ServerConnection(asyncio.BufferedProtocol):
                     return
             frame = self._next
             if frame is None or self._has_to_wait(frame):
-                self._set_reading(not self._received.waits_for_memory and not self._received.is_full)
+                if not self._has_ended:
+                    self._set_reading(not self._received.waits_for_memory and not self._received.is_full)
+                elif not self._is_executing():
+                    self._transport.close()
                 return
             self._next = None
             self._is_serving = True
@@ -302,6 +316,16 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not self._unanswered:
             return False
         return self._keeps_order or len(self._unanswered) >= MAX_UNANSWERED or not self._may_overlap(frame)
+
+    def _is_executing(self) -> bool:
+        """Whether a complete request waits to begin, or the newest one does more than to wait for its response.
+
+        A Fetch that waits for records is not worth waiting for: nobody reads its response.
+        """
+        if not self._keeps_order:
+            return self._next is not None
+        newest = self._unanswered[-1]
+        return self._may_overlap(newest.head) or (self._next is not None and newest.waiting is None)
 
     def _let_next_begin(self) -> None:
         """Let the next request begin, as far as it may overlap with the newest."""

@@ -9,6 +9,7 @@ class RecordingTransport(asyncio.Transport):
         super().__init__({"peername": peername})
         self.written = bytearray()
         self.aborted = False
+        self.closed = False
         self.reading = True
         self.protocol: Any = None
         self.buffered = 0
@@ -30,7 +31,10 @@ class RecordingTransport(asyncio.Transport):
         self.reading = True
 
     def is_closing(self) -> bool:
-        return self.aborted
+        return self.aborted or self.closed
+
+    def close(self) -> None:
+        self.closed = True
 
     def abort(self) -> None:
         self.aborted = True
