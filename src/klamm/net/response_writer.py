@@ -74,7 +74,7 @@ class ResponseWriter:
     def write(self, parts: Sequence[Part]) -> None:
         """Write one response, or queue what the peer cannot take yet."""
         size = sum(map(len, parts))
-        if size <= _JOIN_BYTES and all(isinstance(part, _IN_MEMORY) for part in parts):
+        if size <= _JOIN_BYTES and not self._parts and all(isinstance(part, _IN_MEMORY) for part in parts):
             self._transport.write(b"".join(parts))  # type: ignore[arg-type]
         else:
             self._parts.extend(parts)

@@ -135,6 +135,19 @@ async def test_responses_keep_the_order_of_their_requests(overlapping: Recording
     assert bytes(overlapping.written) == frame(b"1") + frame(b"3")
 
 
+async def test_a_small_response_is_sent_after_the_rest_of_a_large_one(
+    overlapping: RecordingTransport, desk: Desk
+) -> None:
+    feed(overlapping, frame(b"p1") + frame(b"p2"))
+    overlapping.protocol.pause_writing()
+
+    await desk.release(bytes(100_000))
+    await desk.release(b"small")
+    overlapping.protocol.resume_writing()
+
+    assert bytes(overlapping.written) == frame(bytes(100_000)) + frame(b"small")
+
+
 async def test_a_request_that_may_not_overlap_begins_after_the_last_response(
     overlapping: RecordingTransport, desk: Desk
 ) -> None:
