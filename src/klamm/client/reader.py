@@ -174,6 +174,9 @@ class LogReader:
         after = self._position_after(partition, position, records)
         end = data.last_stable_offset if self._limits.read_committed else data.high_watermark
         aborted = [Aborted(a.first_offset, a.producer_id) for a in data.aborted_transactions or ()]
+        if records:
+            # a leader fills the response in the order of the request, so the others come first in the next one
+            del self._positions[partition]
         self._positions[partition] = after
         next_position, epoch = after.at
         await self._fetched.put(Fetched(partition, position, next_position, records, end, aborted, epoch))

@@ -435,3 +435,24 @@ def test_the_reader_stops_fetching_while_its_queue_is_full() -> None:
         await reader.close()
 
     play(body)
+
+
+def test_a_partition_is_read_although_another_one_always_fills_the_response() -> None:
+    async def body(client: Client) -> None:
+        reader = LogReader(client, {P0: OffsetAndEpoch(0), P1: OffsetAndEpoch(0)}, LIMITS, 10)  # type: ignore[arg-type]
+
+        def fill(message: Any) -> Any:
+            """Answer with one record of the first partition of the request."""
+            first, *others = message.topics[0].partitions
+            batch = build_batch([NewRecord(b"")], base_offset=first.fetch_offset)
+            found = [FetchResponsePartitionData(first.partition, records=batch)]
+            found += [FetchResponsePartitionData(other.partition) for other in others]
+            return FetchResponse(responses=[FetchableTopicResponse("orders", partitions=found)])
+
+        client.answer = fill
+        reader.start()
+        taken = [await reader.take() for _ in range(20)]
+        await reader.close()
+        assert {found.partition: found.next_position for found in taken} == {P0: 5, P1: 5}
+
+    play(body)
