@@ -85,6 +85,15 @@ def test_an_invalid_produced_batch_is_refused_with_kafkas_error_code_and_not_wri
     assert (log.end_offset, log.size) == (0, 0)
 
 
+def test_a_batch_with_a_header_name_that_is_not_utf_8_is_appended_unchanged(orders: Partition) -> None:
+    plain = build_batch([NewRecord(b"v", b"k", NOW_MS, [("n?me", b"x")])])
+    log = orders.open()
+
+    log.append_as_leader(sealed_batch(header_at(plain), plain[61:].replace(b"n?me", b"n\xffme")), 0)
+
+    assert b"n\xffme" in read_bytes(log, 0, 1000)
+
+
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 
 

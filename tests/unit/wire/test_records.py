@@ -209,6 +209,16 @@ def test_a_record_key_or_value_with_a_negative_length_is_read_as_null() -> None:
     assert (record.key, record.value) == (None, None)
 
 
+def test_bytes_of_a_header_name_that_are_not_utf_8_are_replaced() -> None:
+    """As by Apache Kafka's consumers (Utils.utf8); its brokers do not look at them."""
+    plain = build_batch([NewRecord(b"v", headers=[("n?me", b"x")])])
+    batch = sealed_batch(header_at(plain), plain[61:].replace(b"n?me", b"n\xffme"))
+
+    (record,) = records(batch, header_at(batch))
+
+    assert record.headers == (("n\N{REPLACEMENT CHARACTER}me", b"x"),)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("key length", 100), ("header count", -1), ("header count", 90), ("header key", -1)],

@@ -81,7 +81,7 @@ def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
                     )
             position = behind
             seen += 1
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         raise CorruptRecords(f"batch at offset {header.base_offset}, record {seen}: {reason_of(error)}") from error
     left = header.record_count - seen
     if left * MIN_RECORD_BYTES > max_bytes - position or (is_whole and not left and position != max_bytes):

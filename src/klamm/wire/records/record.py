@@ -65,7 +65,7 @@ def records(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYT
             record, position = record_at(payload, position, header, append_time)
             yield record
             seen += 1
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         raise CorruptRecords(f"batch at offset {header.base_offset}, record {seen}: {reason_of(error)}") from error
     if position != len(payload):
         left = len(payload) - position
@@ -102,15 +102,16 @@ def wrong_end(excess: int) -> BadRecord:
     return BadRecord(f"the fields of the record have {difference} than its length says")
 
 
-def reason_of(error: IndexError | UnicodeDecodeError) -> str:
+def reason_of(error: IndexError) -> str:
     """What is wrong with the record whose decoding raised the error."""
-    if isinstance(error, BadRecord):
-        return str(error)
-    return "a header name is not UTF-8" if isinstance(error, UnicodeDecodeError) else TRUNCATED_RECORD
+    return str(error) if isinstance(error, BadRecord) else TRUNCATED_RECORD
 
 
 def record_at(payload: bytes, position: int, header: BatchHeader, append_time: int | None) -> tuple[Record, int]:
-    """Decode the record at `position`; returns it with the position after it. Raises IndexError, UnicodeDecodeError."""
+    """Decode the record at `position`; returns it with the position after it. Raises IndexError.
+
+    Bytes of a header's name that are not UTF-8 are replaced, as Apache Kafka's client does.
+    """
     length, position = read_varint(payload, position)
     end = position + length
     if length < 1 or end > len(payload):
@@ -128,7 +129,7 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
         if name is None:
             raise BadRecord(UNNAMED_HEADER)
         content, position = _nullable(payload, position)
-        headers.append((name.decode(), content))
+        headers.append((name.decode(errors="replace"), content))
     if position != end:
         raise wrong_end(position - end)
     timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
