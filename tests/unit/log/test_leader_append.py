@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import lz4.frame
 import pytest
 from tests.unit.log.support import NOW_MS, Partition, batch, headers_of, read_bytes, values_of
 
@@ -16,6 +17,10 @@ from klamm.wire.records.build import EndMarker, build_end_marker
 from klamm.wire.records.record import append_record
 
 TWO = [NewRecord(b"a", b"k", NOW_MS), NewRecord(b"b", b"k", NOW_MS)]
+LARGE = [NewRecord(bytes(100_000), b"k", NOW_MS)]
+LINKED_LZ4 = lz4.frame.compress(
+    build_batch(LARGE)[61:], block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=True, store_size=False
+)
 
 
 def changed(**fields: int) -> bytes:
@@ -67,6 +72,10 @@ REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
         ErrorCode.INVALID_RECORD,
     ),
     "unknown codec": (changed(attributes=6), ErrorCode.INVALID_RECORD),
+    "lz4 with linked blocks": (
+        sealed_batch(header_at(build_batch(LARGE, Codec.LZ4)), LINKED_LZ4),
+        ErrorCode.INVALID_RECORD,
+    ),
     "old magic": (build_batch(TWO)[:16] + b"\1" + build_batch(TWO)[17:], ErrorCode.CORRUPT_MESSAGE),
 }
 

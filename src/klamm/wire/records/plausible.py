@@ -2,7 +2,7 @@
 
 The cost has a bound that does not grow with the batch, so an event loop can afford it for every batch. What passes may
 still be malformed further back: only a walk over all records (`walk.py`) finds that.
-Source: DefaultRecordBatch.java, DefaultRecord.java.
+Source: DefaultRecordBatch.java, DefaultRecord.java, Lz4BlockInputStream.java.
 """
 
 from typing import Final
@@ -20,6 +20,10 @@ _MAX_PARSED_BYTES: Final = 16 * 1024
 _MAX_SNAPPY_HEAD_BYTES: Final = 64 * 1024
 _MAX_RATIOS: Final = {Codec.GZIP: 1032, Codec.SNAPPY: MAX_SNAPPY_RATIO, Codec.LZ4: 256, Codec.ZSTD: 128 * 1024 // 4}
 """How many bytes one byte can decompress to."""
+_LZ4_FLAGS_AT: Final = 4
+_LZ4_INDEPENDENT: Final = 0x20
+"""In the flags of an lz4 frame: each block can be decompressed without those before it. Source: Lz4BlockOutputStream
+(FLG)."""
 
 
 def check_plausible(buffer: Buffer, header: BatchHeader) -> None:
@@ -30,6 +34,11 @@ def check_plausible(buffer: Buffer, header: BatchHeader) -> None:
     if codec is Codec.NONE:
         _check_head(content, len(content), header)
         return
+    if codec is Codec.LZ4 and len(content) > _LZ4_FLAGS_AT and not content[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
+        raise CorruptRecords(
+            f"batch at offset {header.base_offset}: the blocks of its lz4 frame depend on each other, and Apache "
+            "Kafka's consumers read only independent blocks"
+        )
     # one frame or block says nothing of those after it
     max_bytes = max(len(content) * _MAX_RATIOS[codec], HEAD_BYTES)
     try:
