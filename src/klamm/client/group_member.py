@@ -96,8 +96,10 @@ class GroupMember:
         self.is_leader = False
         self._cluster = cluster
         self._coordinator = CoordinatorRoute(cluster, CoordinatorType.GROUP, settings.group_id)
+        self._group_topics: Sequence[str] = ()
+        """The topics of all members, once this one is the group's leader."""
         self._counts: dict[str, int] = {}
-        """The partition counts that this member's last assignment as leader was made of."""
+        """The number of partitions of those that existed when it became the leader."""
 
     # ---- joining
 
@@ -122,6 +124,7 @@ class GroupMember:
             answer: JoinGroupResponse = yield from self._ask(self._join_request(reason), backoff)
             match answer.error_code:
                 case ErrorCode.NONE:
+                    backoff.restart()  # the answer may take as long as the rebalance
                     self.membership = self.membership._replace(
                         generation=answer.generation_id, member_id=answer.member_id
                     )
@@ -151,15 +154,15 @@ class GroupMember:
 
     def _on_join_error(self, code: int) -> None:
         """Prepare another JoinGroup after an error. Raises RequestRefused where none can help."""
-        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-            self._forget_membership()
+        if code in _LOST:
+            self._forget_membership(code)
         elif code != ErrorCode.REBALANCE_IN_PROGRESS:
             retriable_or_raise(f"group {self.settings.group_id}", code)
 
     def _sync(self, backoff: Backoff, joined: JoinGroupResponse) -> Steps[bytes | None]:
         """Send SyncGroup, as leader with everyone's assignment; return this member's, None where it has to rejoin."""
         assignments: list[SyncGroupRequestAssignment] = []
-        if self.is_leader and not joined.skip_assignment:
+        if self.is_leader:
             assignments = yield from self._assign(joined, backoff)
         message = SyncGroupRequest(
             group_id=self.settings.group_id,
@@ -178,13 +181,18 @@ class GroupMember:
         return assignment
 
     def _assign(self, joined: JoinGroupResponse, backoff: Backoff) -> Steps[list[SyncGroupRequestAssignment]]:
-        """As leader of the group, decide which partitions each member reads."""
+        """As leader of the group, decide which partitions each member reads.
+
+        The decision stays empty where a static member comes back as leader: the assignment before it left is kept. It
+        watches the topics in either case (KIP-814).
+        """
         members = sorted(joined.members, key=_in_kafkas_order)
         subscriptions = {member.member_id: _subscription(member) for member in members}
         topics = {member: subscription.topics for member, subscription in subscriptions.items()}
-        self._counts = yield from self._partition_counts(
-            sorted({t for names in topics.values() for t in names}), backoff
-        )
+        self._group_topics = sorted({t for names in topics.values() for t in names})
+        self._counts = yield from self._partition_counts(self._group_topics, backoff)
+        if joined.skip_assignment:
+            return []
         decided = ASSIGNORS[joined.protocol_name or ""](topics, self._counts, _owners(subscriptions))
         return [SyncGroupRequestAssignment(m, encoded_assignment(found)) for m, found in decided.items()]
 
@@ -200,10 +208,9 @@ class GroupMember:
 
     def has_partition_change(self, backoff: Backoff) -> Steps[bool]:
         """Whether topics have other partitions than the leader assigned, so that it should join again."""
-        if not self.is_leader or not self._counts:
+        if not self.is_leader:
             return False
-        topics = sorted({*self._counts, *self.settings.topics})
-        return (yield from self._partition_counts(topics, backoff)) != self._counts
+        return (yield from self._partition_counts(self._group_topics, backoff)) != self._counts
 
     # ---- while it is a member
 
@@ -229,7 +236,7 @@ class GroupMember:
             yield from commit(self._coordinator, offsets, backoff, self.membership)
         except MembershipLost as lost:
             if lost.code in _LOST:
-                self._forget_membership()
+                self._forget_membership(lost.code)
             raise
 
     def leave(self, backoff: Backoff, reason: str = "") -> Steps[None]:
@@ -246,19 +253,23 @@ class GroupMember:
             return LeaveGroupRequest(self.settings.group_id, members=[identity])
 
         yield from self._ask(Request(ApiKey.LEAVE_GROUP, build), backoff)
-        self._forget_membership()
+        self._forget_membership(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def _check_membership(self, code: int) -> None:
         """Raise MembershipLost where the group does not know the member, RequestRefused for other errors."""
         if code in _LOST:
-            self._forget_membership()
+            self._forget_membership(code)
             raise MembershipLost(self.settings.group_id, code)
         if code:
             raise RequestRefused(subject=f"group {self.settings.group_id}", code=code)
 
-    def _forget_membership(self) -> None:
-        """Forget member id and generation, so that the next join is that of a new member."""
-        self.membership = Membership(instance_id=self.settings.instance_id)
+    def _forget_membership(self, code: int) -> None:
+        """Forget the generation, and where the group does not know it the member id, too.
+
+        A member that joins under a new id leaves the old one in the group, whose rebalance then waits for it.
+        """
+        member_id = self.membership.member_id if code == ErrorCode.ILLEGAL_GENERATION else _NO_MEMBER_ID
+        self.membership = Membership(member_id=member_id, instance_id=self.settings.instance_id)
         self.assigned = ()
         self.is_leader = False
 

@@ -1,6 +1,6 @@
 """A consumer group's member: joining, assigning as leader, and what it does after each error."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -65,6 +65,8 @@ class Coordinators:
         self.left: list[str] = []
         self.others: list[JoinGroupResponseMember] = []
         self.protocol = "range"
+        self.skips_assignment = False
+        self.on_join: Callable[[], None] = lambda: None
 
     def answer(self, address: Address, message: Any) -> Any:
         match message:
@@ -82,12 +84,18 @@ class Coordinators:
         match message:
             case JoinGroupRequest():
                 self.joined.append(message.member_id)
+                self.on_join()
                 me = message.member_id or "m1"
                 if code:
                     return JoinGroupResponse(error_code=code, member_id=me)
                 members = [JoinGroupResponseMember(me, None, METADATA), *self.others]
                 return JoinGroupResponse(
-                    generation_id=5, protocol_name=self.protocol, leader=me, member_id=me, members=members
+                    generation_id=5,
+                    protocol_name=self.protocol,
+                    leader=me,
+                    skip_assignment=self.skips_assignment,
+                    member_id=me,
+                    members=members,
                 )
             case SyncGroupRequest():
                 self.assigned = {a.member_id: assigned_partitions(a.assignment) for a in message.assignments}
@@ -194,7 +202,7 @@ AGAIN = {
     "moved": ({"JoinGroup": [ErrorCode.NOT_COORDINATOR]}, ["", ""]),
     "rebalance in SyncGroup": ({"SyncGroup": [ErrorCode.REBALANCE_IN_PROGRESS]}, ["", "m1"]),
     "unknown in SyncGroup": ({"SyncGroup": [ErrorCode.UNKNOWN_MEMBER_ID]}, ["", ""]),
-    "old generation in SyncGroup": ({"SyncGroup": [ErrorCode.ILLEGAL_GENERATION]}, ["", ""]),
+    "old generation in SyncGroup": ({"SyncGroup": [ErrorCode.ILLEGAL_GENERATION]}, ["", "m1"]),
 }
 
 
@@ -257,7 +265,7 @@ def test_a_group_member_retries_a_timed_out_commit_and_reports_lost_membership()
     assert room.member.membership.member_id == "m1"  # it joins again as itself
     with pytest.raises(MembershipLost, match="ILLEGAL_GENERATION"):
         room.run(room.member.commit({P0: OffsetAndEpoch(7, 3)}, room.backoff()))
-    assert room.member.membership.member_id == ""
+    assert room.member.membership[:2] == (-1, "m1")
     with pytest.raises(RequestRefused, match="OFFSET_METADATA_TOO_LARGE"):
         room.run(room.member.commit({P0: OffsetAndEpoch(7, 3)}, room.backoff()))
 
@@ -280,6 +288,37 @@ def test_only_the_group_leader_rejoins_when_a_topic_gets_new_partitions() -> Non
     assert room.run(room.member.has_partition_change(room.backoff()))
     room.member.is_leader = False
     assert not room.run(room.member.has_partition_change(room.backoff()))
+
+
+def test_a_static_leader_that_comes_back_assigns_nothing_and_still_watches_the_topics() -> None:
+    room = Room()
+    room.coordinators.skips_assignment = True
+    room.join()
+    assert room.coordinators.assigned == {}
+    assert not room.run(room.member.has_partition_change(room.backoff()))
+    room.coordinators.partitions = 4
+    assert room.run(room.member.has_partition_change(room.backoff()))
+
+
+def test_the_group_leader_rejoins_when_a_topic_of_the_group_is_created() -> None:
+    room = Room()
+    room.coordinators.partitions = 0
+    room.join()
+    assert not room.run(room.member.has_partition_change(room.backoff()))
+    room.coordinators.partitions = 1
+    assert room.run(room.member.has_partition_change(room.backoff()))
+
+
+def test_a_join_that_takes_longer_than_the_timeout_is_followed_by_another_one_after_a_rebalance() -> None:
+    room = Room(SyncGroup=[ErrorCode.REBALANCE_IN_PROGRESS])
+
+    def wait_for_others() -> None:
+        room.brokers.now_s += 100
+
+    room.coordinators.on_join = wait_for_others
+
+    assert room.join() == (P0, P1, P2)
+    assert room.coordinators.joined == ["", "m1"]
 
 
 # ---- assignors: the examples of RangeAssignor.java and RoundRobinAssignor.java
