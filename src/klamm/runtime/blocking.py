@@ -1,5 +1,6 @@
 """Blocking sockets and sleep, for code without an event loop: Spark's Python workers."""
 
+import errno
 import os
 import socket
 import struct
@@ -14,6 +15,11 @@ Buffer = bytes | bytearray | memoryview
 def new_lock() -> threading.Lock:
     """Return a lock for data that several threads use."""
     return threading.Lock()
+
+
+def impossible_address(host: str, port: int, error: Exception) -> OSError:
+    """The error for a host name that cannot be encoded, or a port that does not exist."""
+    return OSError(errno.EADDRNOTAVAIL, f"{host!r} and port {port} are not an address ({error})")
 
 
 class BlockingConnection(Protocol):
@@ -102,7 +108,10 @@ class RealBlockingWorld:
 
         Raises OSError.
         """
-        connected = socket.create_connection((host, port), connect_timeout_s)
+        try:
+            connected = socket.create_connection((host, port), connect_timeout_s)
+        except (UnicodeError, OverflowError) as error:
+            raise impossible_address(host, port, error) from error
         connected.settimeout(None)  # the kernel's own time-outs let a call wait for all of an answer
         seconds, rest = divmod(answer_timeout_s, 1)
         timeout = struct.pack("@ll", int(seconds), int(rest * 1_000_000))

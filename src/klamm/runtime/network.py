@@ -8,6 +8,8 @@ from asyncio import BaseProtocol
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from klamm.runtime.blocking import impossible_address
+
 ProtocolT = TypeVar("ProtocolT", bound=BaseProtocol)
 
 
@@ -81,7 +83,10 @@ class _RealListener:
 class RealNetwork:
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
         """Open a TCP connection without Nagle's algorithm, and return its protocol made by `make`. Raises OSError."""
-        transport, protocol = await asyncio.get_running_loop().create_connection(make, host, port)
+        try:
+            transport, protocol = await asyncio.get_running_loop().create_connection(make, host, port)
+        except (UnicodeError, OverflowError) as error:
+            raise impossible_address(host, port, error) from error
         _disable_nagle(transport)
         return protocol
 

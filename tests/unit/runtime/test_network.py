@@ -6,6 +6,7 @@ import socket
 import pytest
 import uvloop
 
+from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.network import RealNetwork, SocketBuffers
 
 
@@ -31,3 +32,13 @@ def test_accepted_tcp_sockets_have_the_configured_buffer_sizes(factory) -> None:
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(scenario())
+
+
+@pytest.mark.parametrize("address", [("a" * 64, 9092), ("a..b", 9092), ("\udcff", 9092), ("127.0.0.1", 70_000)])
+@pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_an_impossible_address_raises_os_error(factory, address: tuple[str, int]) -> None:  # type: ignore[no-untyped-def]
+    with asyncio.Runner(loop_factory=factory) as runner, pytest.raises(OSError):
+        runner.run(RealNetwork().connect(asyncio.Protocol, *address))
+
+    with pytest.raises(OSError):
+        RealBlockingWorld().connect(*address, 1.0, 1.0)
