@@ -6,7 +6,7 @@ some partitions with each request: see decision 0028.
 
 import uuid
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from klamm.model.errors import ErrorCode
@@ -22,6 +22,8 @@ MIN_ADDED: Final = 250
 ADDED_SHARE: Final = 16
 """A request adds at least `MIN_ADDED` partitions to the session, or this part of those that wait to be added. While it
 is answered, acks=all waits on the partitions that the leader already takes as in sync."""
+MAX_OLD_NAMES: Final = 100
+"""The names are collected again once there are so many more of them than twice the number of partitions."""
 MIN_FOLLOWED: Final = 25
 """A request that adds so many partitions is answered at once: more of the same LeaderAndIsr mostly follow."""
 
@@ -101,6 +103,12 @@ class FetchSessionClient:
         sent = self._sent.pop(topic_partition, None)
         if sent is not None:
             self._forgotten[topic_partition] = sent.topic_id
+        if len(self._names) > MAX_OLD_NAMES + 2 * len(self):
+            self._names = {
+                position.topic_id: tp.topic
+                for tp, position in chain(self._sent.items(), self._changed.items(), self._added.items())
+                if position.topic_id != ZERO_ID
+            }
 
     def build(self, settings: FetchSettings, broker_epoch: int, max_wait_ms: int | None = None) -> BuiltRequest:
         """The next request, by topic names where any partition has no topic id, else by topic ids.

@@ -7,6 +7,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_session_client import (
     ADDED_SHARE,
+    MAX_OLD_NAMES,
     MIN_ADDED,
     FetchPosition,
     FetchSessionClient,
@@ -340,3 +341,17 @@ def test_a_partition_that_waits_to_be_added_can_be_removed() -> None:
 
     assert [len(numbers) for numbers in numbers_until_complete(client)] == [MIN_ADDED]
     assert len(client) == MIN_ADDED
+
+
+def test_the_names_of_deleted_topics_are_not_kept_for_ever() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    for number in range(10 * MAX_OLD_NAMES):
+        topic_id = uuid.UUID(int=1_000 + number)
+        client.set_position(TopicPartition(f"t{number}", 0), FetchPosition(topic_id, 0, 3, 2, 0))
+        client.forget(TopicPartition(f"t{number}", 0))
+
+    kept = sum(client.topic_name(uuid.UUID(int=1_000 + number)) is not None for number in range(10 * MAX_OLD_NAMES))
+
+    assert kept <= MAX_OLD_NAMES + 2
+    assert client.topic_name(ID) == "a"
