@@ -184,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             pending.answer.set_result(self._protocol.decode(pending, frame))
-        except ConnectionLost as error:
+        except Exception as error:  # also a bug: else the caller waits for ever
             pending.answer.set_exception(error)
             raise
 

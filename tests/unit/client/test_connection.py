@@ -118,6 +118,22 @@ async def test_a_malformed_response_closes_the_connection(connection: Connection
     assert peer.aborted
 
 
+async def test_a_bug_in_a_decoder_ends_the_request(
+    connection: Connection, peer: RecordingTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("bug")
+
+    monkeypatch.setattr("klamm.client.protocol.decode_response", fail)
+    asked = versions(connection)
+
+    with pytest.raises(AssertionError):
+        feed(peer, answer(0))  # the transport closes the connection
+
+    with pytest.raises(AssertionError):
+        await asked
+
+
 async def test_a_request_timeout_closes_the_connection(connection: Connection, peer: RecordingTransport) -> None:
     late, next_ = versions(connection, timeout_s=0.0), versions(connection)
 
