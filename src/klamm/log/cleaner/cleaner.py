@@ -163,10 +163,16 @@ class LogCleaner:
             if dirty.is_due(log.config) and (chosen is None or dirty.ratio > chosen.dirty.ratio):
                 chosen = _Candidate(log, dirty)
         self.statistics.on_selection(now_ms, dirtiest, overdue_ms / 1000)
-        if chosen is None or not self._is_usable(chosen.log):
-            return None
-        cleaning = chosen.log.cleaning
-        return None if cleaning.is_running or cleaning.is_paused else chosen
+        return None if chosen is None else self._checked_again(chosen.log, now_ms)
+
+    def _checked_again(self, log: Log, now_ms: int) -> _Candidate | None:
+        """Return the chosen log with its dirty range of now; None where it cannot be cleaned any more.
+
+        While the other logs were looked at, it may have been deleted, truncated below the end of its range, or
+        reconfigured: what is the active segment now must not be rewritten.
+        """
+        dirty = self._dirty_range(log, now_ms) if log.config.is_compacted else None
+        return None if dirty is None or not dirty.is_due(log.config) else _Candidate(log, dirty)
 
     def _dirty_range(self, log: Log, now_ms: int) -> DirtyRange | None:
         """Return the range of the log to clean; None where the log cannot be cleaned now."""

@@ -1,0 +1,73 @@
+"""Truncations and changes of the config between two steps of the log cleaner."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.log.compaction import cleaner, compacted_log
+from tests.unit.log.simulated_node import SimulatedNode
+from tests.unit.log.support import ORDERS, batch, values_of
+
+from klamm.log.log import Log
+from klamm.log.manager import LogManager
+from klamm.model.ids import TopicPartition
+from klamm.runtime.workers import InlineWorkers
+
+PAYMENTS = TopicPartition("payments", 0)
+
+
+class Workers(InlineWorkers):
+    """Calls `after` with the number of each call and what was called, once it is done."""
+
+    def __init__(self, after: Callable[[int, object], None]) -> None:
+        self._after = after
+        self._calls = 0
+
+    async def run(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = await super().run(call, *args, **kwargs)
+        self._calls += 1
+        self._after(self._calls, call)
+        return result
+
+
+def with_three_segments(logs: LogManager, partition: TopicPartition = ORDERS) -> Log:
+    """Three closed segments of one record each: the last one replaces the first."""
+    log = compacted_log(logs, partition)
+    for key, value in (("k", "first"), ("o", "other"), ("k", "last")):
+        log.append_as_leader(batch(value, key=key.encode()), 1)
+        log.roll()
+    log.update_high_watermark(log.end_offset)
+    log.flush_now()
+    return log
+
+
+def test_a_log_truncated_after_it_was_chosen_for_compaction_keeps_what_is_appended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its active segment lies below the end of the dirty range that was found before the truncation."""
+    node = SimulatedNode()
+
+    async def main(logs: LogManager) -> None:
+        log, other = with_three_segments(logs), compacted_log(logs, PAYMENTS)
+        await logs.write_recovery_points()
+        chosen = cleaner(node.world, logs)
+        find = chosen._dirty_range
+
+        def truncate_meanwhile(looked_at: Log, now_ms: int) -> Any:
+            if looked_at is other:
+                log.truncate_to(2)
+            return find(looked_at, now_ms)
+
+        monkeypatch.setattr(chosen, "_dirty_range", truncate_meanwhile)
+
+        def append(number: int, call: object) -> None:
+            if number == 2:
+                log.append_as_leader(batch("late", key=b"l"), 2)
+
+        await chosen.clean_next(Workers(append))
+        log.append_as_leader(batch("later", key=b"m"), 2)
+
+        assert values_of(log)[-2:] == ["late", "later"]
+        assert log.end_offset == 4
+
+    node.run(main)
