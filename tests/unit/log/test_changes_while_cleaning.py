@@ -8,6 +8,7 @@ from tests.unit.log.compaction import cleaner, compacted_log
 from tests.unit.log.simulated_node import SimulatedNode
 from tests.unit.log.support import ORDERS, batch, values_of
 
+from klamm.log.cleaner.sessions import end_cleaning
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.model.ids import TopicPartition
@@ -69,5 +70,24 @@ def test_a_log_truncated_after_it_was_chosen_for_compaction_keeps_what_is_append
 
         assert values_of(log)[-2:] == ["late", "later"]
         assert log.end_offset == 4
+
+    node.run(main)
+
+
+def test_a_log_truncated_while_its_compaction_ends_is_dirty_from_there_on() -> None:
+    """A tombstone that is appended below the end of the compaction was not compared with earlier records."""
+    node = SimulatedNode()
+
+    async def main(logs: LogManager) -> None:
+        log = with_three_segments(logs)
+
+        def truncate(number: int, call: object) -> None:
+            if call is end_cleaning:
+                assert log.cleaning.first_dirty == 3
+                log.truncate_to(2)
+
+        await cleaner(node.world, logs).clean_next(Workers(truncate))
+
+        assert log.cleaning.first_dirty == 2
 
     node.run(main)

@@ -63,6 +63,8 @@ class Cleaning:
             job = cleaning_job(log, self._dirty, self._settings, self._world.clock.now_ms())
             await workers.run(start_cleaning, self._token, self._world.disk, job)
             finished = await self._advance_to_end(workers)
+            if finished is not None:
+                log.cleaning.on_cleaned(finished.end_offset)  # before it ends: a later truncation lowers it again
         except StorageFailed:
             return None  # the log has reported it, and its directory is offline
         except WorkerFailed as error:
@@ -70,8 +72,6 @@ class Cleaning:
             return None
         finally:
             await asyncio.shield(self._end(workers))
-        if finished is not None:
-            log.cleaning.on_cleaned(finished.end_offset)
         return finished
 
     async def _may_leave_gaps(self) -> bool:
