@@ -33,7 +33,7 @@ class CleaningState:
 
     @property
     def is_void(self) -> bool:
-        """Whether the log was truncated below the end of the cleaning under way."""
+        """Whether the cleaning under way must end: the log was truncated below its end, moves or has a new policy."""
         return self._is_void
 
     def pause(self) -> None:
@@ -49,6 +49,11 @@ class CleaningState:
     def resume(self) -> None:
         """Allow cleanings of this log again, after `pause`."""
         self.is_paused = False
+
+    def cancel(self) -> None:
+        """Cancel the cleaning under way: the topic is no longer compacted, and no further record may be removed."""
+        if self.is_running:
+            self._is_void = True
 
     def begin(self, end: int) -> None:
         """Record that a cleaning of the records below `end` begins."""

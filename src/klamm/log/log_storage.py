@@ -141,6 +141,8 @@ class LogStorage:
     def update_config(self, config: TopicConfig) -> None:
         """Apply a new topic config from the next append, roll and retention run on."""
         changes_durability = config.klamm_sync_before_ack != self._config.klamm_sync_before_ack
+        if self._config.is_compacted and not config.is_compacted:
+            self.cleaning.cancel()
         self._config = self._local.config = config
         self.cleaning.on_config_changed()
         if changes_durability:

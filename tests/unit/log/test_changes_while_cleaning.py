@@ -8,6 +8,7 @@ from tests.unit.log.compaction import cleaner, compacted_log
 from tests.unit.log.simulated_node import SimulatedNode
 from tests.unit.log.support import ORDERS, batch, values_of
 
+from klamm.config.topic_config import TopicConfig
 from klamm.log.cleaner.sessions import end_cleaning
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
@@ -89,5 +90,24 @@ def test_a_log_truncated_while_its_compaction_ends_is_dirty_from_there_on() -> N
         await cleaner(node.world, logs).clean_next(Workers(truncate))
 
         assert log.cleaning.first_dirty == 2
+
+    node.run(main)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_that_is_no_longer_compacted_ends_its_compaction(policy: str) -> None:
+    node = SimulatedNode()
+
+    async def main(logs: LogManager) -> None:
+        log = with_three_segments(logs)
+
+        def change(number: int, call: object) -> None:
+            if number == 2:
+                logs.update_topic_configs({"orders": TopicConfig.parse({"cleanup.policy": policy})})
+
+        is_cleaned = await cleaner(node.world, logs).clean_next(Workers(change))
+
+        assert is_cleaned == ("compact" in policy)
+        assert values_of(log) == (["other", "last"] if is_cleaned else ["first", "other", "last"])
 
     node.run(main)

@@ -92,7 +92,8 @@ class Cleaning:
             progress = await workers.run(advance_cleaning, self._token, self._step_bytes)
             if self._log.cleaning.is_void or self._log.has_failed:
                 logger.info(
-                    "compaction of a log ended early, because the log was truncated", partition=str(self._log.partition)
+                    "compaction of a log ended early: the log was truncated, is moved or is no longer compacted",
+                    partition=str(self._log.partition),
                 )
                 return None
             match progress.event:
