@@ -117,6 +117,8 @@ class ProducerState:
             try:
                 restored = await self._disk.in_thread(self._rebuild_from_files, paths, log_start, offset, config)
             except OSError as error:
+                if self._restoring_to != offset:
+                    continue  # another truncation removed files that the thread was about to read
                 on_error(error)
                 return
             if self._restoring_to == offset:  # no other truncation came meanwhile

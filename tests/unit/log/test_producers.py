@@ -1,6 +1,8 @@
 """Sequences and epochs of idempotent producers: what is recognized as a duplicate, what is refused, what survives."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.unit.log.producing import MAX_SEQUENCE, PID, refusal, send
@@ -181,6 +183,31 @@ async def test_a_log_refuses_appends_while_a_truncation_rebuilds_producer_state_
 
     assert (log.producers.by_id[PID].last_sequence, log.producers.end_offset) == (2399, 2400)
     assert send(log, 2400) == 2400
+
+
+@pytest.mark.parametrize("offset", [500, 0])
+async def test_a_truncation_may_remove_files_from_which_producer_state_is_rebuilt(
+    orders: Partition, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    """The thread may begin late, or wait for the device: what it is to read may be gone by then."""
+    log = orders.open()
+    for number in range(3000):
+        if number == 1000:
+            log.roll()
+        send(log, number)
+    began = orders.world.disk.in_thread
+
+    async def truncate_before(call: Callable[..., Any], *args: Any) -> Any:
+        monkeypatch.undo()
+        log.truncate_to(offset)
+        return await began(call, *args)
+
+    monkeypatch.setattr(orders.world.disk, "in_thread", truncate_before)
+    log.truncate_to(2500)
+    await restored(log)
+
+    assert not log.has_failed
+    assert send(log, offset) == offset
 
 
 async def test_a_log_closed_while_producer_state_is_rebuilt_writes_the_complete_state(orders: Partition) -> None:
