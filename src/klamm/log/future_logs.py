@@ -38,8 +38,12 @@ class FutureLogOwner:
         """Do nothing: the task that copies the log flushes it."""
 
     def on_checkpoints_lowered(self, log: LogStorage) -> None:
-        """Have the checkpoints written soon, because the copy was truncated below its recovery point or log start."""
+        """Have the checkpoints written, because the copy was truncated below its recovery point or log start."""
         self._housekeeping.on_checkpoints_lowered(log)
+
+    async def wait_for_lowered_checkpoints(self) -> None:
+        """Wait until the checkpoints that truncations lowered until now are written."""
+        await self._housekeeping.wait_for_lowered_checkpoints()
 
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
         """Delete the files at once: nobody reads them, and their directory will be renamed."""

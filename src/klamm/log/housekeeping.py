@@ -71,7 +71,9 @@ class Housekeeping:
         self._manager = manager
         self._to_write: dict[LogStorage, None] = {}
         self._to_flush: dict[LogStorage, None] = {}
-        self._points_lowered = False
+        self._are_lowered = False
+        """Whether a truncation lowered checkpoints that are still to be written."""
+        self._lowering: asyncio.Task[None] | None = None
         self._changed: dict[LogDirectory, None] = {}
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -94,9 +96,15 @@ class Housekeeping:
         self._wake.set()
 
     def on_checkpoints_lowered(self, _log: LogStorage) -> None:
-        """Write the checkpoints of recovery points and log starts soon: a start would believe them, not the log."""
-        self._points_lowered = True
-        self._wake.set()
+        """Write the checkpoints at once, without waiting for flushes: a start would believe them, not the log."""
+        self._are_lowered = True
+        if self._lowering is None or self._lowering.done():
+            self._lowering = self._start_task(self._write_lowered_checkpoints())
+
+    async def wait_for_lowered_checkpoints(self) -> None:
+        """Wait until the checkpoints that truncations lowered until now are written."""
+        if self._lowering is not None:
+            await asyncio.wait({self._lowering})
 
     def on_logs_changed(self, directory: LogDirectory) -> None:
         """Write the directory's checkpoints soon, because a log was deleted from it."""
@@ -130,11 +138,12 @@ class Housekeeping:
         self._repeat_every(settings.log_start_checkpoint_interval_ms, first, manager.write_log_starts)
         self._repeat_every(settings.producer_expiration_check_interval_ms, first, self.expire_producers)
 
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a task that `stop` cancels."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+        return task
 
     def _repeat_every(self, interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         """Start a task that awaits `work` every interval."""
@@ -165,17 +174,23 @@ class Housekeeping:
         """Do the flushes and file writes that logs requested until now."""
         await self.write_small_files()
         await self._flush_rolled()
-        if self._points_lowered:
-            self._points_lowered = False
-            await self._manager.write_recovery_points()
-            await self._manager.write_log_starts()
-            await self._manager.write_cleaned_offsets()
         if self._changed:
             self._changed.clear()
             await self._manager.sync_deletions()
             await self._manager.write_recovery_points()
             await self._manager.write_high_watermarks()
             await self._manager.write_cleaned_offsets()
+
+    async def _write_lowered_checkpoints(self) -> None:
+        """Write the checkpoints that truncations lower, until there are no more of them."""
+        while self._are_lowered:
+            self._are_lowered = False
+            try:
+                await self._manager.write_recovery_points()
+                await self._manager.write_log_starts()
+                await self._manager.write_cleaned_offsets()
+            except Exception:
+                logger.exception(_UNEXPECTED, work="checkpoints lowered by a truncation", action=_REPORT)
 
     async def write_small_files(self) -> None:
         """Write the changed leader epochs and topic ids of all logs that reported a change.

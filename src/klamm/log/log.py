@@ -314,8 +314,8 @@ class Log(ReadableLog):
         self._log_start = min(self._log_start, offset)
         self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
         self.epochs.truncate_from_end(offset)
-        if (self._durability.on_truncated(offset) or is_below_start) and self._owner is not None:
-            self._owner.on_checkpoints_lowered(self)
+        if self._durability.on_truncated(offset) or is_below_start:
+            self._report_lowered_checkpoints()
 
     # -- retention -----------------------------------------------------------------------------------------------------
 

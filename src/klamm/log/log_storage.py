@@ -42,7 +42,11 @@ class Owner(Protocol):
         ...
 
     def on_checkpoints_lowered(self, log: "LogStorage") -> None:
-        """Called when the log was truncated below its recovery point or log start: write these checkpoints soon."""
+        """Called when the log was truncated below its recovery point or log start: write these checkpoints at once."""
+        ...
+
+    async def wait_for_lowered_checkpoints(self) -> None:
+        """Wait until the checkpoints that truncations lowered until now are written."""
         ...
 
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
@@ -65,6 +69,7 @@ class LogStorage:
         "_durability",
         "_failed",
         "_flushing",
+        "_has_lowered_checkpoints",
         "_local",
         "_log_start",
         "_owner",
@@ -108,6 +113,7 @@ class LogStorage:
         self._log_start = loaded.log_start
         self._topic_id = topic_id
         self._failed = False
+        self._has_lowered_checkpoints = False
         self._unsynced_snapshot: str | None = None
         self._flushing: asyncio.Future[None] | None = None
         self._syncing: asyncio.Future[None] | None = None
@@ -325,7 +331,8 @@ class LogStorage:
     async def wait_until_durable(self) -> None:
         """Wait until all that is in the log now may count as replicated here, and truncations are on the device.
 
-        Raises StorageFailed.
+        That includes the checkpoints that they lower: a start would take what is appended then, and not synced yet, for
+        flushed. Raises StorageFailed.
         """
         end = self.end_offset
         while self._durability.is_truncated or self.durable_end < min(end, self.end_offset):
@@ -333,7 +340,16 @@ class LogStorage:
             self.sync_soon()
             assert self._syncing is not None
             await asyncio.shield(self._syncing)
+        if self._has_lowered_checkpoints and self._owner is not None:
+            self._has_lowered_checkpoints = False
+            await self._owner.wait_for_lowered_checkpoints()
         self._check_usable()
+
+    def _report_lowered_checkpoints(self) -> None:
+        """Have the checkpoints written that a truncation lowered."""
+        if self._owner is not None:
+            self._has_lowered_checkpoints = True
+            self._owner.on_checkpoints_lowered(self)
 
     def changed_small_files(self) -> list[Replacement]:
         """The unwritten changes of this log's checkpoint and metadata files, as arguments for `replace_files`."""

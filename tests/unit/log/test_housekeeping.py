@@ -1,8 +1,9 @@
 """The work beside the appends, in simulated time: flush, checkpoints, retention, delayed removal."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 import pytest
@@ -13,8 +14,10 @@ from tests.unit.log.managed_node import Node, created
 from tests.unit.log.support import NOW_MS, ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
+from klamm.log.checkpoints import OffsetCheckpoint
 from klamm.log.epochs import parse_epochs
 from klamm.log.errors import StorageFailed
+from klamm.log.flushing import FlushJob
 from klamm.log.manager import LogManager
 from klamm.log.producers import Producers
 
@@ -269,6 +272,41 @@ def test_a_log_truncation_below_the_recovery_point_lowers_the_checkpoint(node: N
         log.truncate_to(4)
         await node.pass_time(0.1)
         assert node.checkpoint("recovery-point-offset-checkpoint") == {ORDERS: 4}
+
+    node.run(main)
+
+
+def test_a_truncation_is_durable_once_the_recovery_point_checkpoint_is_lowered(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start would take for flushed what is appended then and not synced: it keeps damaged batches there.
+
+    The flush of another log does not delay it.
+    """
+
+    async def main(logs: LogManager) -> None:
+        log, other = created(logs), created(logs, "other", segment_bytes=SIZE)
+        for _ in range(10):
+            log.append_as_leader(batch("a"), 0)
+        await log.flush()
+        await logs.write_recovery_points()
+        work = node.disk.in_thread
+
+        async def slow(call: Callable[..., Any], *args: Any) -> Any:
+            job = getattr(call, "__self__", None)
+            if isinstance(job, FlushJob) and any(path.startswith(other.directory) for path in job.paths):
+                await asyncio.Event().wait()
+            if isinstance(job, OffsetCheckpoint):
+                await asyncio.sleep(1)
+            return await work(call, *args)
+
+        monkeypatch.setattr(node.disk, "in_thread", slow)
+        for _ in range(2):
+            other.append_as_leader(batch("a"), 0)
+        await node.pass_time(0.1)
+        log.truncate_to(4)
+        await log.wait_until_durable()
+        assert node.checkpoint("recovery-point-offset-checkpoint")[ORDERS] == 4
 
     node.run(main)
 

@@ -49,6 +49,28 @@ def test_a_log_copy_follows_a_truncation_and_the_records_of_the_next_leader(run_
     run_on_disk(scenario, brokers=(1,), directory_count=2)
 
 
+def test_a_truncation_of_a_log_copy_is_durable_before_more_is_copied(
+    run_on_disk: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power loss, removed records could lie behind newer ones, and count as those of the newer leader epoch."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        source, copy = await begun(cluster)
+        source.truncate_to(5)
+        source.append_as_leader(real_batch(filler=b"next"), 3)
+        append, was_durable = copy.append_as_follower, []
+
+        def check(records: bytes) -> object:
+            was_durable.append(copy.is_durable)
+            return append(records)
+
+        monkeypatch.setattr(Log, "append_as_follower", lambda _, records: check(records))
+        await LogCopy(source, copy, CHUNK).copy_chunk()
+        assert (was_durable, copy.end_offset) == ([True], 6)
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
+
+
 def test_a_log_copy_restarts_when_the_source_is_emptied_or_its_next_records_deleted(run_on_disk: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         source, copy = await begun(cluster)
