@@ -222,16 +222,16 @@ class LogDirMoves:
     def _finish(self, partition: Partition, copying: LogCopy) -> None:
         """Copy the records appended during the flush, then replace the log by the copy.
 
-        Nothing can be appended between the two. What counts as replicated because the log is synced has to be synced in
-        the copy as well (`klamm.sync.before.ack`): at most one chunk, in the calling thread, since more would be
-        appended meanwhile.
+        Nothing can be appended between the two. What was acknowledged because the log has it on the device, as
+        `klamm.sync.before.ack` and `flush.messages` demand, has to be there in the copy as well: at most one chunk, in
+        the calling thread, since more would be appended meanwhile.
         """
         copying.copy_now()
         if not copying.is_complete:
             return
         topic_partition = partition.topic_partition
-        copy = self._logs.futures[topic_partition]
-        if not copy.is_durable:
+        source, copy = partition.hosted_log, self._logs.futures[topic_partition]
+        if not copy.is_durable or copy.needs_flush_before_ack or copy.recovery_point < source.recovery_point:
             copy.flush_now()
         old_directory = self._logs.directory_of(topic_partition)
         partition.replace_log(self._logs.promote_future(topic_partition))

@@ -114,14 +114,17 @@ def test_a_moved_replica_has_all_records_epochs_and_offsets_after_a_restart(run:
     run(scenario)
 
 
+@pytest.mark.parametrize("config", ["klamm.sync.before.ack=true", "flush.messages=1", "flush by an operator"])
 def test_a_moved_replica_has_fsynced_what_was_acknowledged_at_the_end_of_its_move(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch, config: str
 ) -> None:
     """What is appended while the copy is flushed is copied afterwards, and was acknowledged because the log has it."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
         await with_records(cluster)
-        cluster.logs[1].manager.update_topic_configs({"orders": TopicConfig.parse({"klamm.sync.before.ack": "true"})})
+        name, _, value = config.partition("=")
+        if value:
+            cluster.logs[1].manager.update_topic_configs({"orders": TopicConfig.parse({name: value})})
         disk, second = cluster.logs[1]._world.disk, directories(cluster)[1]
         at_once, is_flushing, may_flush = disk.in_thread, asyncio.Event(), asyncio.Event()
 
@@ -136,10 +139,13 @@ def test_a_moved_replica_has_fsynced_what_was_acknowledged_at_the_end_of_its_mov
         assert await alter(cluster, second) is NONE
         await is_flushing.wait()
         assert await cluster.produce(1, b"late") is NONE
+        if not value:
+            log_of(cluster).flush_now()
         may_flush.set()
         await wait_until_moved(cluster, second)
 
-        assert log_of(cluster).durable_end == log_of(cluster).end_offset == 21
+        assert log_of(cluster).end_offset == 21
+        assert (log_of(cluster).durable_end if "sync" in config else log_of(cluster).recovery_point) == 21
 
     run(scenario)
 
