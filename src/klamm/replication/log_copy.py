@@ -17,10 +17,15 @@ class LogCopy:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the copy has every record of the source log, so that it can replace the source."""
+        """Whether the copy has every record of the source log, so that it can replace the source.
+
+        A source with a possible loss may itself lack some: as follower it truncates itself there once its leader
+        answers, which the copy would not know.
+        """
         source, copy = self._source, self._copy
         return (
-            copy.end_offset == source.end_offset
+            source.possible_loss is None
+            and copy.end_offset == source.end_offset
             and copy.start_offset == source.start_offset
             and self._common_end() == copy.end_offset
             and not copy.is_restoring_producers

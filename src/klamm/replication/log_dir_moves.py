@@ -176,6 +176,8 @@ class LogDirMoves:
                 await copy.flush()
                 if partition.log is source and self._logs.futures.get(topic_partition) is copy:
                     self._finish(partition, copying)
+            elif copy.end_offset >= source.end_offset:
+                self._delay(topic_partition)  # all is copied, but the copy cannot replace the log yet
         except StorageFailed as error:
             self._on_storage_failed(partition, error)
         except (OffsetOutOfRange, ProducersRestoring) as error:

@@ -20,6 +20,7 @@ from klamm.log.log import Log
 from klamm.log.names import future_directory
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.replication.log_copy import LogCopy
 from klamm.replication.quota import UNLIMITED
 from klamm.replication.replica_manager import ReplicationSettings
 
@@ -146,6 +147,32 @@ def test_a_moved_replica_has_fsynced_what_was_acknowledged_at_the_end_of_its_mov
 
         assert log_of(cluster).end_offset == 21
         assert (log_of(cluster).durable_end if "sync" in config else log_of(cluster).recovery_point) == 21
+
+    run(scenario)
+
+
+def test_a_log_with_a_possible_loss_is_replaced_by_its_copy_once_the_loss_is_settled(run: Run) -> None:
+    """The copy would not know of it: the replica would keep the gap. Meanwhile the move waits between two looks."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        log = log_of(cluster)
+        log.possible_loss = 5
+        assert await alter(cluster, directories(cluster)[1]) is NONE
+        copies = 0
+
+        async def count(copying: LogCopy) -> int:
+            nonlocal copies
+            copies += 1
+            return await copy_chunk(copying)
+
+        copy_chunk = LogCopy.copy_chunk
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(LogCopy, "copy_chunk", count)
+            await asyncio.sleep(10)
+        assert (log_of(cluster), copies <= 12) == (log, True)
+        log.possible_loss = None
+        await wait_until_moved(cluster, directories(cluster)[1])
 
     run(scenario)
 
