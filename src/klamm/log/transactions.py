@@ -4,8 +4,12 @@ import struct
 from bisect import bisect_left
 from typing import Final, NamedTuple
 
+import structlog
+
 from klamm.log.errors import CorruptFile
 from klamm.runtime.disk import Disk
+
+logger = structlog.get_logger("logs")
 
 _ENTRY: Final = struct.Struct(">hqqqq")
 _LAST_OFFSET: Final = struct.Struct(">q")
@@ -25,7 +29,11 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """Index of aborted transactions, ordered by their end markers; the file is read when first needed."""
+    """Index of aborted transactions, ordered by their end markers; the file is read when first needed.
+
+    A file that is found to be damaged then is not written to: appends and truncations of the log go on, readers get the
+    error, and the next start, which finds the damage too, builds the index again.
+    """
 
     __slots__ = ("_base_offset", "_content", "_disk", "path")
 
@@ -36,8 +44,10 @@ class TransactionIndex:
         self.path = path
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Append an aborted transaction to the index file. Raises OSError, CorruptFile."""
-        content = self._load_entries()
+        """Append an aborted transaction to the index file, unless that is damaged. Raises OSError."""
+        content = self._intact_entries()
+        if content is None:
+            return
         entry = _ENTRY.pack(_VERSION, *aborted)
         file = self._disk.open(self.path, create=True)
         try:
@@ -62,6 +72,19 @@ class TransactionIndex:
             self._content = bytearray(content)
         return self._content
 
+    def _intact_entries(self) -> bytearray | None:
+        """The file's content; None where it is damaged, which is logged. Raises OSError."""
+        try:
+            return self._load_entries()
+        except CorruptFile as error:
+            logger.error(
+                "index of aborted transactions is damaged: read_committed consumers get an error for its segment",
+                file=self.path,
+                why=str(error),
+                action="Check the disk, and restart the node: it builds the index again.",
+            )
+            return None
+
     def _check(self, content: bytes) -> None:
         """Raise CorruptFile if the entries are not valid."""
         if len(content) % _ENTRY.size:
@@ -78,8 +101,10 @@ class TransactionIndex:
             before = last + 1
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the transactions whose marker is at `offset` or later. Raises OSError, CorruptFile."""
-        content = self._load_entries()
+        """Remove the transactions whose marker is at `offset` or later, unless the file is damaged. Raises OSError."""
+        content = self._intact_entries()
+        if content is None:
+            return
         kept = self._slot_of(content, offset) * _ENTRY.size
         if kept < len(content):
             file = self._disk.open(self.path)

@@ -4,6 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from klamm.log.errors import CorruptFile
 from klamm.log.transactions import AbortedTransaction, TransactionIndex
@@ -60,3 +61,17 @@ def test_a_truncated_transaction_index_raises_corrupt_file(tmp_path: Path) -> No
 
     with pytest.raises(CorruptFile, match="35 bytes"):
         index.check()
+
+
+def test_a_damaged_transaction_index_is_left_to_the_next_start(tmp_path: Path) -> None:
+    index = index_with(tmp_path, [(1, 7, 10, 12, 10)])
+    before = Path(index.path).read_bytes()
+
+    with capture_logs() as lines:
+        index.append(AbortedTransaction(7, 20, 22, 20))
+        index.truncate_to(11)
+
+    assert Path(index.path).read_bytes() == before
+    assert [line["log_level"] for line in lines] == ["error", "error"]
+    with pytest.raises(CorruptFile):
+        index.collect(0, 100, list[AbortedTransaction]())
