@@ -276,7 +276,7 @@ class Log(ReadableLog):
     def truncate_to(self, offset: int) -> bool:
         """Remove the records from `offset` on, with the batch that contains it; returns whether there were any.
 
-        Raises StorageFailed.
+        Raises StorageFailed, and CorruptRecords where the batch cannot be found in a damaged segment.
         """
         self._check_usable()
         if offset >= self.end_offset:

@@ -92,7 +92,7 @@ class Fetcher:
             own_log, has_no_epoch = partition.hosted_log, followed.last_fetched_epoch == NO_EPOCH
             if has_no_epoch and own_log.possible_loss != followed.fetch_offset < own_log.end_offset:
                 partition.truncate_to(followed.fetch_offset)
-        except (StorageFailed, PartitionRefused) as error:  # its log directory failed, perhaps a moment ago
+        except (StorageFailed, PartitionRefused, CorruptRecords) as error:  # its log directory failed, or it is damaged
             self._mark_failed(topic_partition, error)
             return
         self._delayed.pop(topic_partition, None)
@@ -443,7 +443,7 @@ class Fetcher:
             if self._is_current(topic_partition, followed):  # else it refuses an earlier leader epoch
                 self._on_partition_error(topic_partition, followed, refusal.code, epoch)
                 _log_refusals(Counter([refusal.code.name]))
-        except StorageFailed as error:
+        except (StorageFailed, CorruptRecords) as error:
             self._mark_failed(topic_partition, error)
 
     def _is_current(self, topic_partition: TopicPartition, followed: PartitionFetchState) -> bool:

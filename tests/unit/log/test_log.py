@@ -4,12 +4,12 @@ import os
 from typing import cast
 
 import pytest
-from tests.unit.log.support import Partition, batch, headers_of, read_bytes, values_of
+from tests.unit.log.support import SEGMENT_BYTES, Partition, batch, headers_of, read_bytes, values_of
 
 from klamm.log.errors import AppendRefused, OffsetOutOfRange, UnexpectedOffset
 from klamm.log.loader import CheckpointedState
 from klamm.model.errors import ErrorCode
-from klamm.wire.records import batches
+from klamm.wire.records import CorruptRecords, batches
 
 
 def test_a_leader_append_assigns_offsets_and_the_leader_epoch(orders: Partition) -> None:
@@ -117,6 +117,23 @@ def test_a_log_truncation_removes_the_batch_that_contains_the_offset(orders: Par
     log.append_as_leader(batch("after"), 9)
     assert values_of(log)[-1] == "after"
     assert values_of(orders.open(segment_bytes=400)) == values_of(log)
+
+
+def test_a_truncation_into_a_damaged_segment_changes_nothing(orders: Partition) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    for _ in range(20):
+        log.append_as_leader(batch("x"), 0)
+    damaged = log.segments.from_slot(1)[0]
+    second = [found.position for found in damaged.headers(0)][1]
+    with open(damaged.log_path, "r+b") as file:
+        file.seek(second)
+        file.write(bytes(12))
+    before = log.end_offset, [segment.base_offset for segment in log.segments]
+
+    with pytest.raises(CorruptRecords):
+        log.truncate_to(log.segments.from_slot(2)[0].base_offset - 1)
+
+    assert (log.end_offset, [segment.base_offset for segment in log.segments]) == before
 
 
 def test_a_fully_truncated_log_continues_at_the_given_offset(orders: Partition) -> None:

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tests.support.memory_log import batch
 from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
 from tests.unit.replication.runs import Run
-from tests.unit.replication.scripted_leader import Follow, Leader, answer, data, settle
+from tests.unit.replication.scripted_leader import P1, Follow, Leader, answer, data, settle
 
 from klamm.log.errors import StorageFailed
 from klamm.model.errors import ErrorCode, KlammError
@@ -23,6 +23,7 @@ from klamm.wire.messages import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from klamm.wire.records import CorruptRecords
 
 # ---- out of range
 
@@ -149,6 +150,27 @@ def test_a_storage_error_during_a_followers_offset_reset_stops_the_partition(fol
     follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=(1,))
 
 
+DAMAGED = [StorageFailed("I/O error"), CorruptRecords("no batch")]
+
+
+@pytest.mark.parametrize("error", DAMAGED, ids=["I/O error", "damaged segment"])
+def test_a_log_that_cannot_be_truncated_in_an_offset_reset_stops_only_its_own_partition(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, error: KlammError
+) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        def refuse(offset: int) -> None:
+            raise error
+
+        monkeypatch.setattr(cluster.log(1), "truncate_to", refuse)
+        await settle()
+        assert fetcher.failed == {P0}
+        assert leader.connections == 1
+        assert cluster.log(1, P1).end_offset == 1
+
+    more = answer(data(1, high_watermark=1, records=batch(base=0, epoch=2)))
+    follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), more, records=(3, 0), offsets=(1,))
+
+
 # ---- the connection
 
 
@@ -208,7 +230,10 @@ def test_adding_a_partition_again_to_a_fetcher_in_the_same_leader_epoch_changes_
     follow(scenario)
 
 
-def test_a_partition_whose_truncation_fails_is_not_fetched(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", DAMAGED, ids=["I/O error", "damaged segment"])
+def test_a_partition_whose_truncation_fails_is_not_fetched(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: KlammError
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
         cluster.brokers[1].fetchers.remove([P0])
@@ -217,7 +242,7 @@ def test_a_partition_whose_truncation_fails_is_not_fetched(run: Run, monkeypatch
         log.on_failed = lambda: None
 
         def refuse(offset: int) -> None:
-            raise StorageFailed("I/O error")
+            raise error
 
         monkeypatch.setattr(log, "truncate_to", refuse)
         manager = cluster.brokers[1].fetchers
