@@ -123,16 +123,24 @@ class Fetcher:
         """Fetch, or wait where no partition can be fetched now, until the task is cancelled."""
         try:
             while True:
-                self._delay_throttled()
-                self._resume_delayed()
-                if self._unsynced:
-                    await self._sync_before_next_fetch()
-                elif len(self._session):
-                    await self._fetch_once()
-                else:
-                    await self._wait_for_partitions()
+                try:
+                    await self._advance()
+                except Exception:
+                    self._on_unexpected_error()
+                    await asyncio.sleep(self._backoff_s)
         finally:
             self._leader.close()
+
+    async def _advance(self) -> None:
+        """Fetch once, or do what has to come before; wait where no partition can be fetched now."""
+        self._delay_throttled()
+        self._resume_delayed()
+        if self._unsynced:
+            await self._sync_before_next_fetch()
+        elif len(self._session):
+            await self._fetch_once()
+        else:
+            await self._wait_for_partitions()
 
     async def _wait_for_partitions(self) -> None:
         """Wait until a partition is added or the earliest delayed one may be fetched again."""
@@ -163,10 +171,14 @@ class Fetcher:
             )
             self._reset_connection()
         except Exception:
-            log.exception(
-                "unexpected error in a fetcher: fetching again after the backoff", partitions=len(self), action=_REPORT
-            )
-            self._reset_connection()
+            self._on_unexpected_error()
+
+    def _on_unexpected_error(self) -> None:
+        """Log the error that is being handled, and fetch all partitions again later."""
+        log.exception(
+            "unexpected error in a fetcher: fetching again after the backoff", partitions=len(self), action=_REPORT
+        )
+        self._reset_connection()
 
     def _max_wait_ms(self) -> int:
         """How long the leader may hold the fetch, in ms.
@@ -299,7 +311,7 @@ class Fetcher:
             try:
                 await own_log.wait_until_durable()
                 await own_log.flush_before_ack()
-            except StorageFailed as error:
+            except Exception as error:
                 followed = self._followed.get(topic_partition)
                 if followed is not None and followed.partition.log in (own_log, None):
                     self._mark_failed(topic_partition, error)  # else it moved to another log directory, flushed

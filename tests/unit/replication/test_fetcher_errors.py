@@ -2,16 +2,18 @@
 
 import asyncio
 import uuid
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
+from tests.support.failing import fail_once
 from tests.support.memory_log import batch
 from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
 from tests.unit.replication.runs import Run
 from tests.unit.replication.scripted_leader import P1, Follow, Leader, answer, data, settle
 
 from klamm.log.errors import StorageFailed
+from klamm.log.log import Log
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.fetch_session_client import FetchSettings
@@ -188,6 +190,45 @@ def test_a_fetcher_reconnects_after_a_lost_connection_and_replaces_the_fetch_ses
         assert leader.fetches() == [[(0, 0, -1)], [], [(0, 0, -1)]]
 
     follow(scenario, answer(data()), trouble)
+
+
+@pytest.mark.parametrize("step", ["_resume_delayed", "_sync_before_next_fetch"])
+def test_a_fetcher_goes_on_after_an_unexpected_error_between_two_fetches(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        fail_once(monkeypatch, Fetcher, step)
+        cluster.log(1).is_durable = False
+        fetcher._unsynced[P0] = cast(Log, cluster.log(1))
+        fetcher._partition_added.set()
+        with capture_logs() as lines:
+            await asyncio.sleep(3)
+        assert [line["event"] for line in lines if line["log_level"] == "error"] == [
+            "unexpected error in a fetcher: fetching again after the backoff"
+        ]
+        assert cluster.log(1).end_offset == 1
+
+    follow(scenario, answer(data(high_watermark=1, records=batch(base=0, epoch=2))))
+
+
+def test_an_unexpected_error_in_the_sync_of_a_log_stops_only_its_partition(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next fetch tells the leader that the other logs are synced."""
+
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        async def fail() -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(cluster.log(1), "wait_until_durable", fail)
+        for tp in (P0, P1):
+            cluster.log(1, tp).is_durable = False
+            fetcher._unsynced[tp] = cast(Log, cluster.log(1, tp))
+        await settle()
+        assert fetcher.failed == {P0}
+        assert cluster.log(1, P1).is_durable
+
+    follow(scenario, records=(0, 0))
 
 
 def test_a_fetch_session_error_makes_the_fetcher_send_a_full_fetch_at_once(follow: Follow) -> None:
