@@ -33,8 +33,11 @@ def may_be_sent_whole(context: ControllerContext, topic: Topic) -> bool:
 
 
 def sent_to_live_replicas(context: ControllerContext, partitions: Iterable[Partition]) -> bool:
-    """Whether each of these partitions has a state, its stored assignment, and a live replica."""
-    if not all(p.leadership and p.assignment.replicas and not p.completing for p in partitions):
+    """Whether each of these partitions has a state and a live replica.
+
+    Brokers are sent the stored assignments: no reassignment completes before a new controller has sent all states.
+    """
+    if not all(p.leadership and p.assignment.replicas for p in partitions):
         return False
     live = context.live
     if live.issuperset(context.replica_states):

@@ -215,6 +215,19 @@ class Scene:
 ALL = [f"{topic}-{n}@3" for topic in "ab" for n in range(4)]
 
 
+async def test_no_states_of_whole_topics_are_joined_for_dead_brokers() -> None:
+    """A LeaderAndIsr to a dead broker is never sent: its share of all states would only take time and memory."""
+    scene = Scene()
+    scene.context.remove_brokers([BrokerId(2)])
+    whole = whole_topics.EncodedParts()
+
+    for topic in scene.topics:
+        for partitions in whole_topics.parts_of(topic):
+            whole.add(scene.context, StateEncoder(scene.settings), topic, partitions)
+
+    assert list(whole.leader_and_isr) == [1]
+
+
 @pytest.mark.parametrize("size", [0, 2_500])
 async def test_requests_with_whole_topics_have_the_states_at_the_time_they_were_queued(
     size: int, monkeypatch: pytest.MonkeyPatch
