@@ -20,7 +20,7 @@ from klamm.log.repair.scrubber import LogScrubber
 from klamm.log.repair.segment_repair import CannotRepair, repair_segment
 from klamm.log.settings import ScrubberSettings
 from klamm.runtime.disk import Buffer
-from klamm.runtime.workers import InlineWorkers
+from klamm.runtime.workers import InlineWorkers, WorkerFailed
 from klamm.wire.records import CorruptRecords
 
 FILES = f"{DIRECTORY}/{ORDERS}"
@@ -177,6 +177,26 @@ def test_an_io_error_while_a_suspect_segment_is_rolled_does_not_end_the_log_scru
         await scrubber.close()
 
         assert [d.first_offset for s in log.segments for d in s.damaged] == [5]
+
+    in_damaged_node(main)
+
+
+def test_a_suspect_segment_is_checked_again_after_its_worker_process_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(node: DamagedNode, logs: LogManager, log: Log) -> None:
+        node.damage(log, 17)
+        scrubber = LogScrubber(node.world, logs, ScrubberSettings(bytes_per_second=0))
+        scrubber.start()
+
+        async def fail(*_: object) -> None:
+            monkeypatch.undo()
+            raise WorkerFailed("the process ended")
+
+        monkeypatch.setattr(InlineWorkers, "run", fail)
+        scrubber.check_soon(ORDERS, 17)
+        await asyncio.sleep(100)
+        await scrubber.close()
+
+        assert [d.first_offset for s in log.segments for d in s.damaged] == [17]
 
     in_damaged_node(main)
 

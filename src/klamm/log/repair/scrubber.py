@@ -133,8 +133,9 @@ class LogScrubber:
             self._wakeup.set()
 
     async def _check_urgent(self, workers: Workers) -> None:
-        """Check the segments in which readers found damage."""
-        await self._wakeup.wait()
+        """Check the segments in which readers found damage; those that an error left are checked first."""
+        if not self._urgent:
+            await self._wakeup.wait()
         self._wakeup.clear()
         while self._urgent:
             partition, offset = next(iter(self._urgent))
