@@ -72,6 +72,7 @@ class DirectoryMoves:
 
     def match_futures(self) -> None:
         """After loading, continue to copy each future log whose log is in another directory; delete the others."""
+        self._keep_used_logs()
         for partition in list(self._futures.logs):
             log = self._registry.logs.get(partition)
             if log is None:
@@ -81,6 +82,23 @@ class DirectoryMoves:
                 continue
             try:
                 self._begin_copying(log)
+            except OSError as error:
+                self._registry.take_offline(self._registry.homes[partition], str(error))
+
+    def _keep_used_logs(self) -> None:
+        """Remove the marks of logs that are used because the directory of the log that replaced them is offline.
+
+        A later start that finds both would delete the one that was written to meanwhile. Without a mark it asks.
+        """
+        if not self._registry.offline_directories:
+            return
+        disk = self._world.disk
+        for partition, log in list(self._registry.logs.items()):
+            mark = f"{log.directory}/{REPLACED_BY}"
+            try:
+                if disk.exists(mark):
+                    disk.remove(mark)
+                    disk.sync_directory(log.directory)
             except OSError as error:
                 self._registry.take_offline(self._registry.homes[partition], str(error))
 

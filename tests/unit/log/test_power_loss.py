@@ -1,6 +1,7 @@
 """Power loss and damage of the small files: neither stops a node, nor costs another partition anything."""
 
 import asyncio
+import errno
 from uuid import UUID
 
 import pytest
@@ -10,9 +11,10 @@ from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
 from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.errors import CorruptFile, StorageFailed
+from klamm.log.errors import BadLogDirectory, CorruptFile, StorageFailed
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
+from klamm.log.names import REPLACED_BY
 from klamm.log.startup import LoadedConfigs
 from klamm.model.ids import TopicPartition
 from klamm.sim.power_loss import PowerLoss
@@ -173,6 +175,33 @@ def test_the_directory_of_a_created_log_survives_power_loss() -> None:
 
         assert node.disk.exists("/data"), seed
         assert node.disk.exists("/data/logs"), seed
+
+
+def test_a_log_used_while_its_successor_is_offline_is_not_deleted_for_it_later() -> None:
+    """A power loss brought the replaced log back, and the disk of the one that replaced it did not start again."""
+    node = SimulatedNode(1, "/data1", "/data2")
+
+    async def replace(logs: LogManager) -> None:
+        log = get_or_create(logs, ORDERS, TopicConfig.parse(), TOPIC_ID, is_new=True)
+        assert log.directory == f"/data1/{ORDERS}"
+        node.disk.write_atomically(f"{log.directory}/{REPLACED_BY}", f"/data2/{ORDERS}\n".encode())
+
+    async def use(logs: LogManager) -> None:
+        log = logs.get(ORDERS)
+        assert log is not None
+        assert list(logs.offline_directories) == ["/data2"]
+        log.append_as_leader(batch("a"), 3)
+
+    async def find_both(logs: LogManager) -> None:
+        raise AssertionError("one of the logs was deleted")
+
+    node.run(replace)
+    node.disk.fault = lambda call, path: errno.EIO if path.startswith("/data2") else None
+    node.run(use)
+    node.disk.fault = lambda call, path: None
+    node.disk.make_directories(f"/data2/{ORDERS}")
+    with pytest.raises(BadLogDirectory, match="is in two log directories"):
+        node.run(find_both)
 
 
 def test_a_log_deletion_that_was_fsynced_survives_power_loss() -> None:
