@@ -1,7 +1,7 @@
 """Writes the offset checkpoints of all data directories from what their logs know. Source: LogManager.scala."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
@@ -77,6 +77,16 @@ class CheckpointWriter:
         if checkpoint.written.get(partition, 0) < offset:
             await self._write_shielded(directory, RECOVERY_POINTS)
         return directory.is_online and checkpoint.written.get(partition, 0) >= offset
+
+    async def forget_earlier_logs(self, created: Collection[tuple[LogDirectory, TopicPartition]]) -> None:
+        """Write the checkpoints with an offset of an earlier log of these partitions, whose logs were just created.
+
+        After a crash, a start would take the new log for flushed, or compacted, up to that offset.
+        """
+        for name in OFFSETS_OF:
+            stale = (directory for directory, partition in created if partition in directory.checkpoint(name).written)
+            for directory in dict.fromkeys(stale):
+                await self._write_shielded(directory, name)
 
     async def _write_shielded(self, directory: LogDirectory, name: str) -> None:
         """Write one checkpoint file in a task that goes on if the caller is cancelled."""

@@ -155,6 +155,7 @@ class LogManager:
                         self._register_opened(request.partition, home, result)
                     except StorageFailed as error:
                         refused[request.partition] = error
+                await self._checkpoints.forget_earlier_logs([(home, request.partition) for request, home in places])
         return [self._log_or_error(request, refused) for request in requests]
 
     def _log_or_error(

@@ -8,7 +8,9 @@ import pytest
 from tests.unit.log.managed_node import Node, created
 from tests.unit.log.support import ORDERS, Partition, batch
 
-from klamm.log.manager import LogManager
+from klamm.config.topic_config import TopicConfig
+from klamm.log.checkpoint_writer import OFFSETS_OF
+from klamm.log.manager import LogManager, LogRequest
 from klamm.model.ids import TopicPartition
 
 P = ParamSpec("P")
@@ -31,6 +33,32 @@ def test_a_deleted_log_leaves_checkpoints_at_once_and_the_disk_after_a_delay(nod
         assert len(left) == 2
         await node.pass_time(61)
         assert [p.name for p in node.directory.iterdir() if p.is_dir()] == ["kept-0"]
+
+    node.run(main)
+
+
+def test_a_created_log_is_not_in_checkpoints_with_offsets_of_a_deleted_log_of_the_partition(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start after a power loss would take unflushed records for flushed, and tombstones for compacted."""
+
+    async def main(logs: LogManager) -> None:
+        log = created(logs)
+        for _ in range(4):
+            log.append_as_leader(batch("a"), 0)
+        log.update_high_watermark(4)
+        log.advance_start_offset(1)
+        log.cleaning.first_dirty = 2
+        await log.flush()
+        for write in (logs.write_recovery_points, logs.write_high_watermarks, logs.write_log_starts):
+            await write()
+        await logs.write_cleaned_offsets()
+        monkeypatch.setattr(logs._housekeeping, "on_logs_changed", lambda _: None)  # it may be busy for long
+        assert logs.delete(ORDERS)
+
+        await logs.get_or_create_many([LogRequest(ORDERS, TopicConfig.parse(), is_new=True)])
+
+        assert [node.checkpoint(name).get(ORDERS, 0) for name in OFFSETS_OF] == [0, 0, 0, 0]
 
     node.run(main)
 
