@@ -43,6 +43,9 @@ _WITH_REBALANCE_TIMEOUT: Final = 1
 _NEWEST_VALUE: Final = 4
 _NO_TIMESTAMP: Final = -1
 _PARTITION: Final = struct.Struct(">i")
+_USUAL_VALUE: Final = struct.Struct(">hqihq")
+"""An offset as most clients commit it: version 3, offset, leader epoch, no bytes of metadata, commit timestamp."""
+_USUAL_VERSION: Final = 3
 _MAX_KNOWN_KEYS: Final = 10_000
 
 
@@ -118,6 +121,10 @@ def offset_value(offset: Offset, version: int) -> bytes:
 
 def read_offset_value(value: bytes) -> Offset:
     """Decode the value of an offset record. Raises UnknownRecord for an unknown version."""
+    if len(value) == _USUAL_VALUE.size:
+        version, committed, leader_epoch, metadata_bytes, commit_timestamp = _USUAL_VALUE.unpack(value)
+        if version == _USUAL_VERSION and metadata_bytes == 0:
+            return Offset(committed, leader_epoch, "", commit_timestamp)
     read = decode_record(OffsetCommitValue, value, version_of(value, _OFFSET), _OFFSET)
     expire = None if read.expire_timestamp == _NO_TIMESTAMP else read.expire_timestamp
     return Offset(read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, expire)

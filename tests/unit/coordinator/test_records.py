@@ -85,7 +85,17 @@ def test_an_offset_with_its_own_expiry_is_stored_in_the_version_with_an_expiry_f
     assert read_offset_value(value) == replace(expiring, leader_epoch=-1)
 
 
-@pytest.mark.parametrize("value", ["", "0005 00", "0003 0000"])
+@pytest.mark.parametrize(("version", "metadata"), [(0, "mm\0\0"), (2, "mm\0\0"), (3, ""), (4, "")])
+def test_an_offset_commit_value_of_24_bytes_is_decoded_as_its_version_says(version: int, metadata: str) -> None:
+    committed = Offset(-2, 7 if version >= 3 else -1, metadata, 1 << 40)
+
+    value = offset_value(committed, version)
+
+    assert len(value) == 24, "the size of most values, which are of version 3 and without metadata"
+    assert read_offset_value(value) == committed
+
+
+@pytest.mark.parametrize("value", ["", "0005 00", "0003 0000", "0003 000000000000002a 00000007 0001 00000000000003e8"])
 def test_a_malformed_offset_commit_value_is_refused(value: str) -> None:
     with pytest.raises(UnknownRecord):
         read_offset_value(bytes.fromhex(value))

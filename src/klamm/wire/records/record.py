@@ -111,15 +111,34 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
     """Decode the record at `position`; returns it with the position after it. Raises IndexError.
 
     Bytes of a header's name that are not UTF-8 are replaced, as Apache Kafka's client does.
+    Most numbers take one byte and are decoded inline.
     """
     length, position = read_varint(payload, position)
     end = position + length
     if length < 1 or end > len(payload):
         raise wrong_length(length)
-    timestamp_delta, position = read_varint(payload, position + 1)  # the byte skipped: attributes, unused
+    timestamp_delta = payload[position + 1]  # the byte skipped: attributes, unused
+    if timestamp_delta < 0x80:
+        timestamp_delta = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
+        position += 2
+    else:
+        timestamp_delta, position = read_varint(payload, position + 1)
     offset_delta, position = read_varint(payload, position)
     key, position = _nullable(payload, position)
     value, position = _nullable(payload, position)
+    headers: Headers = ()
+    if payload[position]:
+        headers, position = _headers(payload, position, end)
+    else:
+        position += 1
+    if position != end:
+        raise wrong_end(position - end)
+    timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
+    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
+
+
+def _headers(payload: bytes, position: int, end: int) -> tuple[Headers, int]:
+    """Decode the headers of a record that ends at `end`; returns them with the position after them."""
     count, position = read_varint(payload, position)
     if count < 0 or count > end - position:
         raise too_many_headers(count, end - position)
@@ -130,15 +149,17 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
             raise BadRecord(UNNAMED_HEADER)
         content, position = _nullable(payload, position)
         headers.append((name.decode(errors="replace"), content))
-    if position != end:
-        raise wrong_end(position - end)
-    timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
-    return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)), end
+    return tuple(headers), position
 
 
 def _nullable(payload: bytes, position: int) -> tuple[bytes | None, int]:
     """Decode a nullable byte string; returns it with the position after it."""
-    length, position = read_varint(payload, position)
+    length = payload[position]
+    if length < 0x80:
+        length = (length >> 1) ^ -(length & 1)
+        position += 1
+    else:
+        length, position = read_varint(payload, position)
     if length < 0:
         return None, position
     end = position + length
@@ -158,7 +179,11 @@ def read_varint(payload: Buffer, position: int) -> tuple[int, int]:
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
     raw = byte & 0x7F
-    for index in range(1, MAX_VARINT_BYTES):
+    byte = payload[position + 1]
+    raw |= (byte & 0x7F) << 7
+    if byte < 0x80:
+        return (raw >> 1) ^ -(raw & 1), position + 2
+    for index in range(2, MAX_VARINT_BYTES):
         byte = payload[position + index]
         raw |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
