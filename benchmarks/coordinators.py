@@ -286,7 +286,7 @@ async def fetch_offset(client: AsyncClient, group: str, dead: Address) -> bool:
     if at == dead:
         return False
     asked = OffsetFetchRequestGroup(
-        group_id=group, topics=[OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[3])]
+        group_id=group, topics=[OffsetFetchRequestTopics(name=TOPIC, partition_indexes=(3,))]
     )
     answer = await client.ask(at, Request(ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=[asked])), ANSWER_S)
     found = answer.groups[0]

@@ -13,6 +13,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -58,11 +59,11 @@ def main() -> None:
             report(
                 what,
                 lines,
-                [measure(lambda names=names: make_tables(spark, parts, names)) for _ in range(options.rounds)],
+                [measure(partial(make_tables, spark, parts, names)) for _ in range(options.rounds)],
             )
         store = InsightStore(spark, str(Path(directory) / "tables"))
         for number, part in enumerate(parts):
-            added = measure(lambda n=number, p=part: store.add_batch(read_files(spark, [str(p)]), n))
+            added = measure(partial(store.add_batch, read_files(spark, [str(part)]), number))
             report(f"batch {number}", lines // options.batches, [added])
         spark.stop()
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from klamm.config.topic_config import TopicConfig
+from klamm.log.file_slice import FileSlice
 from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.model.ids import TopicPartition
@@ -49,6 +50,7 @@ def measure(name: str, batch: bytes, directory: str) -> None:
     )
     follower = Log.open(real_world(), f"{directory}/follower", ORDERS, TopicConfig.parse({}))
     fetched = log.read(0, 1 << 20).records
+    assert not isinstance(fetched, FileSlice), "the active segment is read into memory"
     whole = list(batches(fetched))
     copied = bytearray(fetched[: whole[-1].position + whole[-1].size])
 

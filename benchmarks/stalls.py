@@ -21,7 +21,8 @@ from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
-from tests.support.replica_cluster import P0, TOPIC_ID, RealLogs, ReplicaCluster
+from tests.support.real_logs import RealLogs
+from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster
 
 from benchmarks.stall_cases.groups import join_large_group
 from benchmarks.stall_cases.logs import (
@@ -216,18 +217,18 @@ def large_cases(sizes: Sizes) -> Iterator[Case]:
 def longest_callback() -> Iterator[list[float]]:
     """Measure the longest callback of the loop, in processor seconds of its thread."""
     longest = [0.0]
-    run_callback = asyncio.Handle._run  # type: ignore[attr-defined]
+    run_callback = asyncio.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:
         began = time.thread_time()
         run_callback(handle)
         longest[0] = max(longest[0], time.thread_time() - began)
 
-    asyncio.Handle._run = timed  # type: ignore[attr-defined]
+    asyncio.Handle._run = timed  # type: ignore[method-assign, assignment]
     try:
         yield longest
     finally:
-        asyncio.Handle._run = run_callback  # type: ignore[attr-defined]
+        asyncio.Handle._run = run_callback  # type: ignore[method-assign]
 
 
 async def latest_timer(latest: list[float]) -> None:

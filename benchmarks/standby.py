@@ -27,6 +27,7 @@ from rich.table import Table
 
 from benchmarks.control_plane.tree import PER_TOPIC, spread, topics, write_cluster
 from klamm.controller.mirror import Mirror
+from klamm.controller.settings import ControllerSettings
 from klamm.embedded.zookeeper import ServerOptions, ZooKeeperServer
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -119,7 +120,7 @@ class Followed:
     async def start(self) -> None:
         """Read everything, and begin to follow."""
         self._session = await session(self._hosts)
-        self.mirror = Mirror(self._session, TimeSlices(), uses_topic_ids=True)
+        self.mirror = Mirror(self._session, TimeSlices(), ControllerSettings(BrokerId(0)))
         await self.mirror.load()
         self._reads_before = self.mirror.reads
         self._tasks = [asyncio.create_task(self.mirror.follow()), asyncio.create_task(self._watch_lag())]
@@ -145,7 +146,7 @@ class Followed:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         other = await session(self._hosts)
-        fresh = Mirror(other, TimeSlices(), uses_topic_ids=True)
+        fresh = Mirror(other, TimeSlices(), ControllerSettings(BrokerId(0)))
         await fresh.load()
         is_equal = describe(self.mirror.context) == describe(fresh.context) and self.mirror.mzxids == fresh.mzxids
         for opened in (self._session, other):

@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 from klamm.wire import messages as m
 from klamm.wire.codec import WireMessage, join_small
@@ -82,13 +83,15 @@ def control_requests() -> None:
         for per_topic, ragged in ((100, False), (10, False), (100, True)):
             message: WireMessage = make(per_topic, ragged)
             wire = message.encode(version)
-            encode = PARTITIONS / best_seconds(lambda message=message, version=version: message.encode(version))
-            decode = PARTITIONS / best_seconds(
-                lambda message=message, wire=wire, version=version: type(message).decode(wire, version)
-            )
+            encode = PARTITIONS / best_seconds(partial(message.encode, version))
+            decode = PARTITIONS / best_seconds(partial(type(message).decode, wire, version))
             shape = "ISRs of two lengths" if ragged else "one shape"
             name = f"{type(message).__name__} v{version}, {per_topic} a topic, {shape}"
             print(f"{name:48} {encode / 1000:6.0f}  {decode / 1000:6.0f}")
+
+
+def encode_and_join(message: WireMessage, version: int) -> object:
+    return join_small(message.encode_pieces(version))
 
 
 def client_requests() -> None:
@@ -113,10 +116,8 @@ def client_requests() -> None:
         (metadata, 12, "MetadataResponse v12, 1000 partitions"),
     ):
         wire = message.encode(version)
-        encode = best_seconds(lambda message=message, version=version: join_small(message.encode_pieces(version)), 1000)
-        decode = best_seconds(
-            lambda message=message, wire=wire, version=version: type(message).decode(wire, version), 1000
-        )
+        encode = best_seconds(partial(encode_and_join, message, version), 1000)
+        decode = best_seconds(partial(type(message).decode, wire, version), 1000)
         print(f"{name:48} {encode * 1e6:6.1f}  {decode * 1e6:6.1f}")
 
 

@@ -100,7 +100,7 @@ class Holds:
         return spent
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
+class _Selector(selectors.DefaultSelector):
     def __init__(self, holds: Holds) -> None:
         super().__init__()
         self._holds = holds

@@ -8,7 +8,6 @@ from tests.unit.broker.cluster_state import broker, cache, partition, request, u
 from klamm.broker.handlers.metadata import Metadata
 from klamm.model.ids import TopicPartition
 from klamm.wire.api import ApiKey
-from klamm.wire.frames import encode_response
 from klamm.wire.messages import (
     MetadataRequest,
     StopReplicaPartitionState,
@@ -50,7 +49,7 @@ def describe(topics: int, partitions: int) -> Callable[[ReplicaCluster], Corouti
         handler = Metadata(filled, "cluster", None, False, cluster.world.make_slices)  # type: ignore[arg-type]
         asked = request(ApiKey.METADATA, 12)
         answer = await handler.handle(asked, MetadataRequest(topics=None))
-        size = sum(map(len, encode_response(ApiKey.METADATA, 12, 1, answer)))
+        size = sum(len(piece) for piece in answer.encode_pieces(12))
         return f"{topics * partitions:,} partitions, {size:,} bytes"
 
     return run
