@@ -172,3 +172,74 @@ def test_a_spark_sink_run_replaced_by_a_newer_run_can_commit_no_batch(
         run.task(0, 0, "a")
 
     assert committed(cluster.bootstrap, topic, PARTITIONS) == ["a", "b"]
+
+
+def test_an_older_spark_sink_run_writes_nothing_of_a_batch_whose_successor_is_being_written(
+    cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
+) -> None:
+    next_run.commit(0, [next_run.task(0, 0, "a")])
+    begun = next_run.task(1, 0, "b")
+
+    run.commit(0, [run.task(0, 0, "a")])
+    next_run.commit(1, [begun])
+
+    assert committed(cluster.bootstrap, topic, PARTITIONS) == ["a", "b"]
+
+
+def test_an_older_spark_sink_run_that_aborts_its_batch_leaves_the_transactions_of_a_newer_run_open(
+    cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun
+) -> None:
+    old, new = [run.task(0, 0, "a")], [next_run.task(0, 0, "a")]
+
+    run.abort(0, old)
+    next_run.commit(0, new)
+
+    assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == ["a"]
+
+
+def test_a_spark_sink_task_of_a_repeated_stage_does_not_abort_what_the_first_stage_wrote(
+    cluster: Cluster, topic: str, run: SinkRun
+) -> None:
+    first = run.task(0, 0, "a")
+    run.task(0, 0, "a")  # Spark counts the attempts of each stage from 0
+
+    run.commit(0, [first])
+
+    assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == ["a"]
+
+
+def test_a_spark_sink_write_with_the_name_of_a_write_to_another_topic_is_refused(
+    cluster: Cluster, topic: str, query: str, run: SinkRun
+) -> None:
+    run.commit(0, [run.task(0, 0, "a")])
+    other = f"{topic}-other"
+    cluster.create_topic(other, 1)
+    second = SinkRun(cluster.bootstrap, other, query)
+
+    with pytest.raises(CommitsUnusable, match=f"committed already, by a write to the topic {topic}, .* to {other}"):
+        second.task(0, 0, "b")
+    second.close()
+
+
+def test_a_spark_sink_commit_that_the_brokers_refuse_says_why(
+    cluster: Cluster, topic: str, query: str, run: SinkRun
+) -> None:
+    commits = f"commits-{topic}"
+    cluster.create_topic(commits, 1, config={"cleanup.policy": "compact", "max.message.bytes": "200"})
+    small = SinkRun(cluster.bootstrap, topic, query, commitTopic=commits)
+
+    with pytest.raises(CommitsUnusable, match=r"MESSAGE_TOO_LARGE.* raise max.message.bytes .*\), so nothing"):
+        small.commit(0, [small.task(0, 0, "a")])
+    small.close()
+
+
+def test_the_spark_sink_refuses_a_topic_for_commits_that_is_not_compacted(
+    cluster: Cluster, topic: str, query: str
+) -> None:
+    commits = f"commits-{topic}"
+    cluster.create_topic(commits, 1)
+    run = SinkRun(cluster.bootstrap, topic, query, commitTopic=commits)
+
+    with pytest.raises(CommitsUnusable, match=f"has cleanup.policy=delete: .* klamm config set --topic {commits}"):
+        run.prepare()
+    run.close()

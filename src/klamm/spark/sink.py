@@ -1,5 +1,6 @@
 """What Spark calls of a write with `format("klamm")`: tasks in workers, then a commit or abort in the driver."""
 
+import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,12 @@ from klamm.spark.tasks import POOL, freeze_heap
 _LOG: Final = logging.getLogger("klamm.spark")
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
-"""What Spark sets for the tasks of a micro-batch. Source: MicroBatchExecution.scala, StreamExecution.scala."""
+_JOB_GROUP: Final = "spark.jobGroup.id"
+"""What Spark sets for the tasks of a micro-batch; the job group is the id of the query's run.
+
+Source: MicroBatchExecution.scala, StreamExecution.scala.
+"""
+_RUN_CHARS: Final = 8
 _REPEATS: Final = {
     Delivery.AT_LEAST_ONCE: "a task or micro-batch that runs again writes its rows again. Set delivery to exactly-once "
     "to prevent that",
@@ -76,7 +82,19 @@ def _start(options: WriteOptions, schema: StructType) -> SinkJob:
 @cache
 def _run_id() -> str:
     """A name for this process, in which Spark plans the writes of a driver."""
-    return RealRandomness().bytes(4).hex()
+    return RealRandomness().bytes(_RUN_CHARS // 2).hex()
+
+
+def run_of_task(context: TaskContext, planned: str) -> str:
+    """The name of the run that a task belongs to; `planned` is that of the process that planned its write.
+
+    In a streaming query it is the same for all micro-batches: Spark ends a planning process that is idle for a minute,
+    and coordinators keep each transactional id for a week.
+    """
+    group = context.getLocalProperty(_JOB_GROUP)
+    if not group or not context.getLocalProperty(_QUERY_ID):
+        return planned
+    return hashlib.sha256(group.encode()).hexdigest()[:_RUN_CHARS]
 
 
 def write_rows(job: SinkJob, write: WriteName | None, batches: Iterator[pa.RecordBatch]) -> TaskWritten:
@@ -90,7 +108,8 @@ def write_rows(job: SinkJob, write: WriteName | None, batches: Iterator[pa.Recor
         if write is None:
             done = TaskWritten(write_at_least_once(brokers, job, task, now_ms, batches))
         else:
-            part = TransactionalTask(brokers, job, write, task, now_ms).run(batches)
+            own = job._replace(run=run_of_task(context, job.run))
+            part = TransactionalTask(brokers, own, write, task, now_ms).run(batches)
             done = TaskWritten(part.rows, write, part)
     freeze_heap()
     return done

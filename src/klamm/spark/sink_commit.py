@@ -15,12 +15,15 @@ from klamm.spark.sink_commits import (
     CommitTopic,
     TaskPart,
     commit_transactional_id,
+    generation_of,
+    run_prefix,
+    run_prefix_of,
     task_prefix,
 )
 from klamm.spark.sink_task import (
     SinkJob,
     WriteName,
-    check_not_behind,
+    check_last,
     commit_part,
     transactions_of,
 )
@@ -43,9 +46,12 @@ class BatchCommit:
         if last is not None and last.batch == self._write.batch:
             commit = self._completion(last, parts)
         else:
-            commit = Commit(self._write.batch, tuple(part for part in parts if part.transaction is not None))
+            written = tuple(part for part in parts if part.transaction is not None)
+            commit = Commit(self._write.batch, written, self._job.options.topic)
             self._check_open(commit.parts)
-        if commit is not None and commit.parts:
+        if commit is None or not commit.parts:
+            self._abort_left(last, parts)
+        else:
             self._topic.write(self._write.query, commit, own, self._transactions)
             if lost := self._settle(commit):
                 raise CommitsUnusable(
@@ -53,7 +59,7 @@ class BatchCommit:
                     "committed, for example by kafka.transaction.timeout.ms. Start the query again: it writes the "
                     "rows of these tasks again if they are the same."
                 )
-        self._abort_others(commit or last)
+            self._abort_others(commit)
 
     def abort(self, parts: Sequence[TaskPart]) -> None:
         """Abort what the tasks wrote, unless the batch is committed. Raises CommitsUnusable, Unreachable."""
@@ -63,7 +69,7 @@ class BatchCommit:
         for part in parts:
             if part.transaction is not None and part.transaction not in kept:
                 self._brokers.client.run(self._transactions.end(part.transaction, commit=False))
-        self._abort_others(mine)
+        self._abort_left(last, parts)
 
     @property
     def _name(self) -> str:
@@ -75,7 +81,7 @@ class BatchCommit:
         name = commit_transactional_id(self._write.query)
         own = self._brokers.client.run(self._transactions.begin(name, COMMIT_TIMEOUT_MS))
         last = self._topic.last(self._write.query)
-        check_not_behind(last.batch if last else None, self._write)
+        check_last(last, self._write, self._job.options.topic)
         return own, last
 
     def _check_open(self, parts: Collection[TaskPart]) -> None:
@@ -122,18 +128,35 @@ class BatchCommit:
             )
         again = [mine[task] for task in sorted(lost)]
         self._check_open(again)
-        return Commit(last.batch, tuple(mine[part.task] if part.task in lost else part for part in last.parts))
+        return last._replace(parts=tuple(mine[part.task] if part.task in lost else part for part in last.parts))
 
-    def _abort_others(self, commit: Commit | None) -> None:
+    def _abort_others(self, commit: Commit) -> None:
         """Abort open transactions of tasks that do not belong to the commit: of killed and of duplicate attempts.
 
         Without it readers with read_committed would wait for their timeout.
         """
-        kept = {part.transaction.transactional_id for part in (commit.parts if commit else ()) if part.transaction}
-        run = self._brokers.client.run
-        for name in run(self._transactions.ongoing(task_prefix(self._write.query))):
-            if name not in kept:
-                run(self._transactions.begin(name, self._job.options.transaction_timeout_ms))
+        self._begin_again(self._ongoing() - commit.transactional_ids)
+
+    def _abort_left(self, last: Commit | None, parts: Sequence[TaskPart]) -> None:
+        """Abort open transactions of this run, and those that the last commit left out.
+
+        Others may be of a newer run, which has begun the next batch or has even committed it since.
+        """
+        kept = last.transactional_ids if last else frozenset[str]()
+        written = {part.transaction.transactional_id for part in parts if part.transaction is not None}
+        own = {run_prefix(self._write.query, self._job.run), *map(run_prefix_of, written)}
+        over = {generation_of(name) for name in kept}
+        left = {name for name in self._ongoing() if run_prefix_of(name) in own or generation_of(name) in over}
+        self._begin_again(left - kept)
+
+    def _ongoing(self) -> frozenset[str]:
+        """The transactional ids of tasks of the query that have an open transaction."""
+        return frozenset(self._brokers.client.run(self._transactions.ongoing(task_prefix(self._write.query))))
+
+    def _begin_again(self, names: Collection[str]) -> None:
+        """Abort what these transactional ids have open."""
+        for name in sorted(names):
+            self._brokers.client.run(self._transactions.begin(name, self._job.options.transaction_timeout_ms))
 
 
 def _numbers(parts: Sequence[TaskPart]) -> str:

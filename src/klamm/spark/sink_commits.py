@@ -7,6 +7,7 @@ newer one can write it. The topic is compacted: it keeps the last record of each
 import json
 import uuid
 from collections.abc import Callable
+from itertools import count
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -15,9 +16,11 @@ from klamm.client.cluster import partition_counts, topic_ids_of
 from klamm.client.errors import DeliveryFailed, RequestRefused, RetriableError, code_name
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.partitioners import by_murmur2
-from klamm.client.routing import send_to_controller
+from klamm.client.routing import send_to_any, send_to_controller
+from klamm.client.steps import retried
 from klamm.client.transactions import ProducerFenced, ProducerIdAndEpoch
 from klamm.client.versions import Request
+from klamm.config.entities import TOPIC
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.spark.ranges import OffsetRange, TaskRanges
@@ -29,7 +32,13 @@ from klamm.spark.sink_transactions import OpenTransaction, SinkTransactions
 from klamm.spark.tasks import POOL, Job, read_task
 from klamm.wire.api import ApiKey
 from klamm.wire.compression import Codec
-from klamm.wire.messages import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from klamm.wire.messages import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 
 PARTITIONS: Final = 16
 MAX_REPLICAS: Final = 3
@@ -37,7 +46,8 @@ SEGMENT_BYTES: Final = 1 << 20
 """Small, so that compaction keeps the topic small: each task and each commit reads one partition of it."""
 COMMIT_TIMEOUT_MS: Final = 30_000
 """Of the transaction that has the commit: as long may a killed driver keep the commits of other queries unread."""
-_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.1"}
+_CLEANUP_POLICY: Final = "cleanup.policy"
+_CONFIGS: Final = {_CLEANUP_POLICY: "compact", "segment.bytes": str(SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.1"}
 _CREATE_TIMEOUT_MS: Final = 30_000
 
 
@@ -68,6 +78,13 @@ class Commit(NamedTuple):
 
     batch: int
     parts: tuple[TaskPart, ...]
+    topic: str | None = None
+    """The option `topic` of the write; None where its rows say it."""
+
+    @property
+    def transactional_ids(self) -> frozenset[str]:
+        """The transactional ids of its transactions."""
+        return frozenset(part.transaction.transactional_id for part in self.parts if part.transaction is not None)
 
 
 def to_json(commit: Commit) -> bytes:
@@ -80,7 +97,7 @@ def to_json(commit: Commit) -> bytes:
         }
         for part in commit.parts if (transaction := part.transaction) is not None
     ]  # fmt: skip
-    return json.dumps({"version": 1, "batch": commit.batch, "tasks": parts}).encode()
+    return json.dumps({"version": 1, "batch": commit.batch, "topic": commit.topic, "tasks": parts}).encode()
 
 
 def from_json(content: bytes) -> Commit:
@@ -95,7 +112,7 @@ def from_json(content: bytes) -> Commit:
         )
         for part in found["tasks"]
     ]  # fmt: skip
-    return Commit(int(found["batch"]), tuple(parts))
+    return Commit(int(found["batch"]), tuple(parts), found.get("topic"))  # earlier versions wrote none
 
 
 def commit_transactional_id(query: str) -> str:
@@ -108,6 +125,33 @@ def task_prefix(query: str) -> str:
     return f"{_PREFIX}:{query}:"
 
 
+def run_prefix(query: str, run: str) -> str:
+    """With what the transactional ids of all tasks of one run of a query begin."""
+    return f"{task_prefix(query)}{run}:"
+
+
+def task_transactional_id(query: str, run: str, task: str, last: Commit | None) -> str:
+    """The transactional id for an attempt of a task: none that the last commit of the query has.
+
+    An id that is begun again would hide from an older run of the query whether the commit's transaction was committed.
+    So the number at the end changes from one commit to the next.
+    """
+    begin = run_prefix(query, run)
+    used = {generation_of(name) for name in (last.transactional_ids if last else ()) if name.startswith(begin)}
+    number = next(n for n in count() if f"{begin}{n}" not in used)
+    return f"{begin}{task}:{number}"
+
+
+def run_prefix_of(transactional_id: str) -> str:
+    """With what the transactional ids of the same run as this one begin."""
+    return f"{transactional_id.rsplit(':', 3)[0]}:"
+
+
+def generation_of(transactional_id: str) -> str:
+    """What a task's transactional id has in common with those of the same run and the same commit."""
+    return run_prefix_of(transactional_id) + transactional_id.rpartition(":")[2]
+
+
 class CommitTopic:
     def __init__(self, brokers: ReadClient, topic: str, now_ms: Callable[[], int]) -> None:
         self._brokers = brokers
@@ -115,8 +159,9 @@ class CommitTopic:
         self._now_ms = now_ms
 
     def create_if_missing(self) -> None:
-        """Make sure that the topic exists. Raises CommitsUnusable, Unreachable."""
+        """Make sure that the topic exists, and that it is compacted. Raises CommitsUnusable, Unreachable."""
         if partition_counts(self._brokers.topics([self._topic])):
+            self._check_compacted()
             return
         replicas = min(MAX_REPLICAS, len(self._brokers.cluster.brokers))
         configs = [CreatableTopicConfig(name, value) for name, value in _CONFIGS.items()]
@@ -134,6 +179,24 @@ class CommitTopic:
         while not partition_counts(self._brokers.topics([self._topic])):
             error = RetriableError(f"topic {self._topic} is not in the metadata yet")
             self._brokers.client.world.sleep(backoff.next_wait_s(f"creating topic {self._topic}", error))
+
+    def _check_compacted(self) -> None:
+        """Raise CommitsUnusable where brokers delete records of the topic by age or size, as far as they tell."""
+        resource = DescribeConfigsResource(TOPIC, self._topic, (_CLEANUP_POLICY,))
+        request = Request(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest([resource]))
+        attempts = retried(
+            f"asking for the configs of topic {self._topic}",
+            lambda: send_to_any(self._brokers.cluster, request),
+            self._brokers.backoff(self._brokers.options.api_timeout_s),
+        )
+        [found] = self._brokers.client.run(attempts).results
+        policy = next((c.value for c in found.configs if c.name == _CLEANUP_POLICY), None)
+        if policy is not None and "delete" in policy:
+            raise CommitsUnusable(
+                f"the topic {self._topic} for commits has {_CLEANUP_POLICY}={policy}: brokers delete commits after "
+                "some time, and a batch that was interrupted before would be written twice. Run klamm config set "
+                f"--topic {self._topic} {_CLEANUP_POLICY}=compact, or set the option commitTopic to another topic."
+            )
 
     def last(self, query: str, transactions: SinkTransactions | None = None) -> Commit | None:
         """The last commit of the query; None where it never committed. Raises CommitsUnusable, Unreachable.
@@ -168,7 +231,7 @@ class CommitTopic:
         run = self._brokers.client.run
         settings = SendSettings(
             acks=-1,
-            codec=Codec.NONE,
+            codec=Codec.GZIP,  # the parts of a commit are much alike
             level=None,
             request_timeout_s=self._brokers.options.request_timeout_s,
             delivery_timeout_s=self._brokers.options.api_timeout_s,
@@ -184,9 +247,9 @@ class CommitTopic:
             writer.flush()
             is_committed = run(transactions.end(transaction, commit=True))
         except (ProducerFenced, RequestRefused, DeliveryFailed) as error:
-            raise CommitsUnusable(_fenced(query, str(error))) from error
+            raise CommitsUnusable(_refused(query, str(error))) from error
         if not is_committed:
-            raise CommitsUnusable(_fenced(query, "its transaction was aborted"))
+            raise CommitsUnusable(_refused(query, "its transaction was aborted"))
 
     def _partition(self, query: str) -> tuple[TopicPartition, uuid.UUID | None]:
         """The partition that has the commits of the query, and the id of the topic. Raises CommitsUnusable."""
@@ -218,9 +281,9 @@ class CommitTopic:
             world.sleep(backoff.next_wait_s("reading the last commit", error))
 
 
-def _fenced(query: str, why: str) -> str:
-    """Return the error text for a commit that was refused, because another run of the query is active."""
+def _refused(query: str, why: str) -> str:
+    """Return the error text for a commit that was refused, most often because another run of the query is active."""
     return (
-        f"query {query}: its commit was refused ({why}), because another run of the query is active. Stop one of them; "
-        "nothing was written twice."
+        f"query {query}: its commit was refused ({why.rstrip('.')}), so nothing of the batch is committed. Correct the "
+        "cause; if another run of the query is active, stop one of them. Then start the query again."
     )

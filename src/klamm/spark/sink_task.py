@@ -4,6 +4,7 @@ With exactly-once they are in an open transaction at the end, which the driver c
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from klamm.spark.read_client import ReadClient
 from klamm.spark.record_encoder import EncodedRecords, encode_runs
 from klamm.spark.record_writer import Identity, RecordWriter
 from klamm.spark.row_partitioner import StickyPartitions
-from klamm.spark.sink_commits import CommitsUnusable, CommitTopic, TaskPart, task_prefix
+from klamm.spark.sink_commits import Commit, CommitsUnusable, CommitTopic, TaskPart, task_transactional_id
 from klamm.spark.sink_options import WriteOptions
 from klamm.spark.sink_rows import BadRow, Router, gather, rows_of
 from klamm.spark.sink_schema import SinkColumns
@@ -40,7 +41,7 @@ class SinkJob(NamedTuple):
     options: WriteOptions
     columns: SinkColumns
     run: str
-    """Of the driver: transactional ids of another run are never begun again while its commit may be under way."""
+    """Of the driver or the query: those of another run use other transactional ids."""
 
 
 class WriteName(NamedTuple):
@@ -100,6 +101,7 @@ class TransactionalTask:
         self._task = task
         self._now_ms = now_ms
         self._transactions = transactions_of(brokers)
+        self._last: Commit | None = None
         self._transaction: OpenTransaction | None = None
         self._writer: RecordWriter | None = None
         self._partitions: set[TopicPartition] = set()
@@ -123,11 +125,14 @@ class TransactionalTask:
         return TaskPart(self._task.task, self._rows, self._digest, self._transaction, first)
 
     def _is_committed(self) -> bool:
-        """Whether an earlier run of the micro-batch committed this task. Raises CommitsUnusable for an old batch."""
+        """Whether an earlier run of the micro-batch committed this task.
+
+        Raises CommitsUnusable for an old batch, and for one that was committed to another topic.
+        """
         query, batch = self._write
         topic = CommitTopic(self._brokers, self._job.options.commit_topic, self._now_ms)
-        last = topic.last(query, self._transactions)
-        check_not_behind(last.batch if last else None, self._write)
+        last = self._last = topic.last(query, self._transactions)
+        check_last(last, self._write, self._job.options.topic)
         if last is None or last.batch != batch:
             return False
         earlier = next((part for part in last.parts if part.task == self._task.task), None)
@@ -156,7 +161,7 @@ class TransactionalTask:
 
     def _begin(self) -> OpenTransaction:
         """Begin the task's transaction. Raises BadOption where brokers refuse its timeout."""
-        name = f"{task_prefix(self._write.query)}{self._job.run}:{self._task.task}:{self._task.attempt}"
+        name = self._free_id()
         timeout_ms = self._job.options.transaction_timeout_ms
         try:
             return self._brokers.client.run(self._transactions.begin(name, timeout_ms))
@@ -167,6 +172,16 @@ class TransactionalTask:
                 f"option kafka.transaction.timeout.ms={timeout_ms} is more than the brokers allow; lower it, or raise "
                 "transaction.max.timeout.ms of the brokers"
             ) from error
+
+    def _free_id(self) -> str:
+        """A transactional id for this attempt that no other one is using.
+
+        Where a stage runs again, Spark counts attempts from 0 again, while tasks of its first run may still write.
+        """
+        query, run, last = self._write.query, self._job.run, self._last
+        tasks = (f"{self._task.task}:{self._task.attempt}{f'.{repeat}' if repeat else ''}" for repeat in count())
+        names = (task_transactional_id(query, run, task, last) for task in tasks)
+        return next(n for n in names if not self._brokers.client.run(self._transactions.is_ongoing(n)))
 
     def _abort(self) -> None:
         """Abort the transaction of a failed task, as far as brokers answer; else their timeout does it."""
@@ -198,13 +213,21 @@ def commit_part(brokers: ReadClient, transactions: SinkTransactions, write: Writ
         ) from error
 
 
-def check_not_behind(last: int | None, write: WriteName) -> None:
-    """Raise CommitsUnusable where the query committed a later batch than this one."""
-    if last is not None and last > write.batch:
+def check_last(last: Commit | None, write: WriteName, topic: str | None) -> None:
+    """Raise CommitsUnusable where the query committed a later batch than this one, or this one to another topic."""
+    if last is None or last.batch < write.batch:
+        return
+    if last.batch > write.batch:
         raise CommitsUnusable(
-            f"query {write.query} writes batch {write.batch}, but its batch {last} is committed already. Another run "
-            "of the query is active, or its checkpoint was set back: stop one of them, or start the query with a new "
-            "checkpointLocation (a batch write: with a new writeId)."
+            f"query {write.query} writes batch {write.batch}, but its batch {last.batch} is committed already. Another "
+            "run of the query is active, or its checkpoint was set back: stop one of them, or start the query with a "
+            "new checkpointLocation (a batch write: with a new writeId)."
+        )
+    if None not in (last.topic, topic) and last.topic != topic:
+        raise CommitsUnusable(
+            f"{write} is committed already, by a write to the topic {last.topic}, and this write is to {topic}. Give "
+            "each write a writeId of its own (a streaming write: a checkpointLocation of its own; or set the option "
+            f"topic to {last.topic} until this batch is complete)."
         )
 
 

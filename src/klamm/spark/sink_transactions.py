@@ -1,18 +1,19 @@
 """Transactions that one process begins and another one ends: tasks of a write leave them to the driver."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.errors import ConnectionLost, RequestRefused, UnsupportedVersion
+from klamm.client.routing import CoordinatorRoute, CoordinatorType
 from klamm.client.steps import Ask, Steps
 from klamm.client.transactions import ProducerFenced, ProducerIdAndEpoch, Transactions
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.wire.api import ApiKey
-from klamm.wire.messages import ListTransactionsRequest
+from klamm.wire.messages import DescribeTransactionsRequest, ListTransactionsRequest
 
 _ONGOING: Final = "Ongoing"
 
@@ -60,6 +61,19 @@ class SinkTransactions:
         """Whether the transaction, which has the partition, is still open. Raises Unreachable, RequestRefused."""
         return (yield from _is_accepted(self.add_partitions(transaction, [partition])))
 
+    def is_ongoing(self, transactional_id: str) -> Steps[bool]:
+        """Whether the id has an open transaction, as far as its coordinator says so: False of brokers before 3.0.
+
+        Raises Unreachable, RequestRefused.
+        """
+        route = CoordinatorRoute(self.cluster, CoordinatorType.TRANSACTION, transactional_id)
+        request = Request(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest((transactional_id,)))
+        try:
+            answer = yield from route.ask(request, _code_of_state, self.backoff())
+        except UnsupportedVersion:
+            return False
+        return _code_of_state(answer) == ErrorCode.NONE and answer.transaction_states[0].transaction_state == _ONGOING
+
     def ongoing(self, prefix: str) -> Steps[Sequence[str]]:
         """The transactional ids with this prefix that have an open transaction, as far as coordinators say so.
 
@@ -82,6 +96,12 @@ class SinkTransactions:
         known = self._known.setdefault(name, Transactions(self.cluster, name, 0))
         known.producer = producer
         return known
+
+
+def _code_of_state(answer: Any) -> int:
+    """The error code of a DescribeTransactions response about one transactional id."""
+    code: int = answer.transaction_states[0].error_code
+    return code
 
 
 def _is_accepted(steps: Steps[None]) -> Steps[bool]:
