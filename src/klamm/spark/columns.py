@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import LostRange
 from klamm.wire.vectors.fields import Fields, HeaderFields, Slices
@@ -34,6 +35,14 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """The columns of Spark's Kafka source, and `dataLoss`; `headers` and it only where they are asked for."""
+
+
+MAX_MS: Final = (2**63 - 1) // 1000
+"""The last time that Arrow and Spark hold in microseconds, in ms since 1970."""
+
+
+class BadTimestamp(KlammError):
+    """The timestamp of a record is one that Spark's TIMESTAMP cannot hold."""
 
 
 class Rows(NamedTuple):
@@ -95,9 +104,22 @@ def _partition_column(rows: Rows, chosen: Longs) -> pa.Array:
 
 
 def _timestamp_column(rows: Rows, chosen: Longs) -> pa.Array:
-    """Return the timestamp of each chosen row, in microseconds UTC."""
-    microseconds = pa.array(rows.timestamps_ms[chosen] * 1000)
-    return microseconds.view(pa.timestamp("us", tz="UTC"))
+    """Return the timestamp of each chosen row, in microseconds UTC. Raises BadTimestamp."""
+    milliseconds = rows.timestamps_ms[chosen]
+    if (beyond := ~fits_microseconds(milliseconds)).any():
+        at = int(np.argmax(beyond))
+        raise BadTimestamp(
+            f"{rows.topic_partition}, offset {rows.offsets[chosen][at]}: timestamp {milliseconds[at]} ms is outside "
+            "of what Spark's TIMESTAMP holds, the years -290308 to 294247; probably its producer wrote nanoseconds. "
+            "Correct the producer. To read such records, give the read a schema without the column timestamp; to pass "
+            "over them, delete the records up to this offset."
+        )
+    return pa.array(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
+
+
+def fits_microseconds(milliseconds: Longs) -> npt.NDArray[np.bool_]:
+    """Whether each time is one of 64 bits in microseconds, too: numpy would keep only the lower bits of others."""
+    return (milliseconds >= -MAX_MS) & (milliseconds <= MAX_MS)
 
 
 def _headers_column(rows: Rows, chosen: Longs) -> pa.Array:

@@ -17,6 +17,7 @@ from klamm.log.replicas.segment_files import SegmentFile, list_segment_files
 from klamm.model.topic_ids import id_to_text
 from klamm.runtime.blocking import BlockingWorld
 from klamm.runtime.disk import Disk
+from klamm.spark.columns import fits_microseconds
 from klamm.spark.errors import BadOption
 from klamm.spark.log_dirs import LogDirs
 from klamm.spark.options import ReadOptions
@@ -24,6 +25,7 @@ from klamm.spark.partitions import find_partitions
 from klamm.wire.compression import Codec
 from klamm.wire.records.batch import CODEC_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from klamm.wire.vectors.batches import valid_checksums
+from klamm.wire.vectors.varints import Longs
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _REPLICA: Final = (
@@ -181,7 +183,7 @@ def _columns_of(found: StoredRun) -> Columns:
         "lastOffset": run.last_offsets,
         "records": headers["record_count"].astype(np.int32),
         "leaderEpoch": headers["leader_epoch"].astype(np.int32),
-        "maxTimestamp": headers["max_timestamp"].astype(np.int64) * 1000,
+        "maxTimestamp": _times_of(headers["max_timestamp"].astype(np.int64)),
         "timestampType": ((attributes & LOG_APPEND_TIME_BIT) != 0).astype(np.int32),
         "codec": [_CODECS[number] for number in (attributes & CODEC_MASK).tolist()],
         "producerId": headers["producer_id"].astype(np.int64),
@@ -192,6 +194,11 @@ def _columns_of(found: StoredRun) -> Columns:
         "checksum": headers["crc"].astype(np.int64),
         "isValid": valid_checksums(run),
     }
+
+
+def _times_of(milliseconds: Longs) -> Any:
+    """The times in microseconds; null where these have more than 64 bits."""
+    return np.ma.masked_array(milliseconds * 1000, mask=~fits_microseconds(milliseconds))
 
 
 _CODECS: Final = {number: str(number) for number in range(8)} | {int(codec): codec.name.lower() for codec in Codec}

@@ -3,6 +3,7 @@
 import struct
 from typing import Never
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from tests.unit.spark.batch_bytes import (
 from klamm.client.read_committed import Aborted
 from klamm.model.ids import TopicPartition
 from klamm.spark import decoder
+from klamm.spark.columns import MAX_MS, BadTimestamp
 from klamm.spark.decoder import MAX_ROWS_PER_BATCH, RecordSelection, decode
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records.batch import LOG_APPEND_TIME_BIT
@@ -342,3 +344,21 @@ class TestDamage:
 
 def test_decoding_an_empty_fetch_response_returns_no_rows() -> None:
     assert list(decode(read_run(b""), RecordSelection(TopicPartition("t", 0), 0, 9, ALL_COLUMNS))) == []
+
+
+@pytest.mark.parametrize("timestamp", [MAX_MS, -MAX_MS, 1_700_000_000_000_000, -1])
+def test_the_spark_source_returns_timestamps_far_from_now_as_they_are(timestamp: int) -> None:
+    data = batch([Record(timestamp=timestamp)])
+
+    [found] = decode(read_run(data), RecordSelection(ORDERS, 0, 1, ("timestamp",)))
+
+    assert found.column("timestamp").cast(pa.int64()).to_pylist() == [timestamp * 1000]
+
+
+@pytest.mark.parametrize("timestamp", [MAX_MS + 1, -MAX_MS - 1, 1_700_000_000_000_000_000])
+def test_the_spark_source_names_a_record_whose_timestamp_spark_cannot_hold(timestamp: int) -> None:
+    data = batch([Record(), Record(timestamp=timestamp)], 7)
+
+    with pytest.raises(BadTimestamp, match=rf"orders-3, offset 8: timestamp {timestamp} ms .* without the column"):
+        list(decode(read_run(data), RecordSelection(ORDERS, 0, 9, ("value", "timestamp"))))
+    assert [row["offset"] for row in rows_of(data, columns=("offset", "value"))] == [7, 8]

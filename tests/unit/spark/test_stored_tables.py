@@ -1,6 +1,7 @@
 """The tables of log directories: every replica, segment and batch is a row."""
 
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,15 @@ def test_the_arrow_schema_of_a_table_is_that_of_spark(table: str) -> None:
 
     assert isinstance(schema, StructType)
     assert to_arrow_schema(schema, timezone="UTC").equals(SCHEMAS[table])
+
+
+async def test_a_batch_with_a_timestamp_that_spark_cannot_hold_has_none_in_the_table_batches(tmp_path: Path) -> None:
+    await make_log(tmp_path)
+    path = sorted((tmp_path / "orders-0").glob("*.log"))[0]
+    content = bytearray(path.read_bytes())
+    struct.pack_into(">q", content, 35, 1_700_000_000_000_000_000)  # the max timestamp of the first batch
+    path.write_bytes(content)
+
+    found = rows("batches", tmp_path)
+
+    assert [r["maxTimestamp"] is None for r in found[:2]] == [True, False]
