@@ -23,6 +23,8 @@ from tests.unit.spark.stored_logs import (
 )
 
 from klamm.log.checkpoints import CLEANED_OFFSETS
+from klamm.log.names import TRANSACTION_INDEX
+from klamm.runtime.disk import RealDisk
 from klamm.spark.errors import DataLoss
 
 
@@ -79,6 +81,33 @@ class TestWhileTheBrokerRuns:
         (tmp_path / CLEANED_OFFSETS).unlink()
 
         assert offsets_stored(tmp_path) == expected
+
+    async def test_aborted_transactions_are_left_out_while_compaction_renames_the_files_of_a_segment(
+        self, tmp_path: Path
+    ) -> None:
+        await make_log(tmp_path)
+        expected = offsets_stored(tmp_path, kafka__isolation__level="read_committed")
+        assert expected != offsets_stored(tmp_path)
+        for path in segment_paths(tmp_path, TRANSACTION_INDEX):
+            path.rename(f"{path}.swap")  # the log has its name already
+
+        assert offsets_stored(tmp_path, kafka__isolation__level="read_committed") == expected
+
+    async def test_aborted_transactions_are_found_where_compaction_renames_their_index_before_it_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await make_log(tmp_path)
+        expected = offsets_stored(tmp_path, kafka__isolation__level="read_committed")
+        read = RealDisk.read
+
+        def rename_and_read(disk: RealDisk, path: str) -> bytes:
+            if path.endswith(TRANSACTION_INDEX) and disk.exists(path):
+                disk.rename(path, f"{path}.swap")
+            return read(disk, path)
+
+        monkeypatch.setattr(RealDisk, "read", rename_and_read)
+
+        assert offsets_stored(tmp_path, kafka__isolation__level="read_committed") == expected
 
     async def test_a_topic_recreated_in_the_same_log_directory_is_reported_as_data_loss(self, tmp_path: Path) -> None:
         await make_log(tmp_path)

@@ -3,7 +3,7 @@
 Source: UnifiedLog.scala (fetchOffsetByTimestamp, fetchLastStableOffsetMetadata, collectAbortedTransactions).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from klamm.log.errors import CorruptFile
 from klamm.log.lookup import times_and_offsets
-from klamm.log.names import LOG, SNAPSHOT, TRANSACTION_INDEX, offset_of, segment_file
+from klamm.log.names import LOG, SNAPSHOT, SWAP, TRANSACTION_INDEX, offset_of, segment_file
 from klamm.log.open_files import OpenFiles
 from klamm.log.replicas.directories import StoredReplica
 from klamm.log.replicas.reader import Gap, ReplicaGone, ReplicaReader
@@ -129,10 +129,14 @@ class StoredOffsets:
         return 0, {}
 
     def _collect_aborted(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Read the transaction indexes from the segment with `start` on, until no later one can matter."""
+        """Read the transaction indexes from the segment with `start` on, until no later one can matter.
+
+        Raises FileNotFoundError where compaction replaced one meanwhile.
+        """
         found: list[AbortedTransaction] = []
-        for file in self._files_from(start):
-            index = TransactionIndex(self._disk, self._path(file, TRANSACTION_INDEX), file.base_offset)
+        files, names = self._files_from(start), self._transaction_indexes()
+        for file in files:
+            index = TransactionIndex(self._disk, self._transaction_index(file, names), file.base_offset)
             try:
                 if index.collect(start, end, found):
                     break
@@ -140,7 +144,19 @@ class StoredOffsets:
                 raise CorruptFile(
                     f"{error}. Start the broker, which builds it again, or read another replica."
                 ) from error
+        if self._transaction_indexes() != names:  # a missing one looks like one without entries
+            raise FileNotFoundError(f"the transaction indexes in {self._replica.directory} are being replaced")
         return found
+
+    def _transaction_indexes(self) -> list[str]:
+        """The names of all transaction indexes: in use, to be, and deleted."""
+        return [name for name in self._disk.list_directory(self._replica.directory) if TRANSACTION_INDEX in name]
+
+    def _transaction_index(self, file: SegmentFile, names: Sequence[str]) -> str:
+        """The path of the index of a segment, whose files compaction renames one after the other: the `.log` first."""
+        plain = self._path(file._replace(suffix=""), TRANSACTION_INDEX)
+        paths = (plain + SWAP, plain) if file.suffix else (plain, plain + SWAP)
+        return next((path for path in paths if path.rpartition("/")[2] in names), plain)
 
 
 def _end_before(segment: Segment, end: int) -> None:
