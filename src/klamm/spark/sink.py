@@ -25,6 +25,7 @@ from klamm.spark.sink_options import Delivery, WriteOptions, write_options
 from klamm.spark.sink_schema import sink_columns
 from klamm.spark.sink_task import SinkJob, TaskName, TransactionalTask, WriteName, write_at_least_once
 from klamm.spark.tasks import POOL, freeze_heap
+from klamm.spark.versions import SameVersion
 
 _LOG: Final = logging.getLogger("klamm.spark")
 _BATCH_ID: Final = "streaming.sql.batchId"
@@ -139,7 +140,7 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> tuple[WriteName,
     return (names.pop(), parts) if names else None
 
 
-class KlammWriter(DataSourceArrowWriter):
+class KlammWriter(SameVersion, DataSourceArrowWriter):
     """A batch write. It is pickled to workers and to the process that commits."""
 
     def __init__(self, job: SinkJob) -> None:
@@ -160,7 +161,7 @@ class KlammWriter(DataSourceArrowWriter):
         abort(self._job, messages)
 
 
-class KlammStreamWriter(DataSourceStreamArrowWriter):
+class KlammStreamWriter(SameVersion, DataSourceStreamArrowWriter):
     """A micro-batch of a streaming write. Spark makes one to plan, and another one to commit."""
 
     def __init__(self, job: SinkJob) -> None:

@@ -23,6 +23,7 @@ from klamm.spark.stored_tables import TableTask, plan_table, read_table, table_c
 from klamm.spark.stream import KlammStreamReader
 from klamm.spark.tasks import POOL, Job, run_task
 from klamm.spark.transports import open_transport
+from klamm.spark.versions import SameVersion
 
 _ONLY_FOR_READS: Final = frozenset(("subscribe", "subscribepattern", "assign", "logdirs"))
 _TABLE_PROPERTIES: Final = frozenset(
@@ -102,7 +103,7 @@ def _options_of_either(given: MutableMapping[str, str]) -> ReadOptions:
             raise error from None
 
 
-class StoredTableReader(DataSourceReader):
+class StoredTableReader(SameVersion, DataSourceReader):
     """A batch read of what log directories consist of."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -119,7 +120,7 @@ class StoredTableReader(DataSourceReader):
             yield from read_table(RealDisk(), self._options.table, self._columns, partition.value)
 
 
-class KlammReader(DataSourceReader):
+class KlammReader(SameVersion, DataSourceReader):
     """A batch read whose filters all stay with Spark."""
 
     def __init__(self, job: Job) -> None:

@@ -23,9 +23,10 @@ from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark.stream_driver import StreamDriver
 from klamm.spark.stream_offsets import from_json, to_json
 from klamm.spark.tasks import Job, run_task
+from klamm.spark.versions import SameVersion
 
 
-class KlammStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KlammStreamReader(SameVersion, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What Spark calls of a streaming read. It is also pickled to workers, so it connects only when asked."""
 
     def __init__(self, job: Job) -> None:
