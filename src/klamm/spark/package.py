@@ -106,10 +106,14 @@ def _entries_of_distributions() -> Iterator[Entry]:
             raise NotPackaged(
                 f'The package {name} is not installed, and executors need it. Run: pip install "klamm[spark]"'
             ) from None
-        for file in found.files or ():
-            top = file.parts[0]
-            if top != "..":  # commands, beside site-packages
-                yield Entry(top, str(found.locate_file(top)))
+        tops = {file.parts[0] for file in found.files or ()} - {".."}  # commands are beside site-packages
+        if name.replace("-", "_") not in tops:
+            raise NotPackaged(
+                f"The package {name} has no list of its files: it was installed from its sources, or by the package "
+                f"manager of the system. Run: pip install --force-reinstall {name}"
+            )
+        for top in tops:
+            yield Entry(top, str(found.locate_file(top)))
 
 
 def _filter_member(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

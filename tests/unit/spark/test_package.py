@@ -2,8 +2,9 @@
 
 import shlex
 import tarfile
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, PackagePath, distribution
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,3 +82,16 @@ def test_the_printed_command_gives_executors_the_unpacked_directory() -> None:
     assert archive == f"out/{ARCHIVE}"
     assert words[words.index("--conf") + 1] == f"spark.executorEnv.PYTHONPATH={unpacked}"
     assert words[-4:] == [f"out/{SCRIPT}", "pipeline", "run", "FILE"]
+
+
+@pytest.mark.parametrize("files", [None, ["__editable__.lz4.pth", "lz4-4.dist-info/RECORD"]], ids=["none", "sources"])
+def test_a_package_whose_files_are_not_listed_is_not_left_out_of_the_archive(
+    monkeypatch: pytest.MonkeyPatch, files: list[str] | None
+) -> None:
+    found = distribution
+    listed = None if files is None else [PackagePath(file) for file in files]
+    unlisted = SimpleNamespace(files=listed, locate_file=lambda top: top)
+    monkeypatch.setattr(package, "distribution", lambda name: unlisted if name == "lz4" else found(name))
+
+    with pytest.raises(NotPackaged, match=r"lz4 has no list of its files: .* pip install --force-reinstall lz4"):
+        package_entries()
