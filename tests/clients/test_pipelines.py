@@ -208,6 +208,16 @@ def test_an_upsert_keeps_the_newest_row_of_each_key(
     assert len(rows_of(spark, cluster, topic, "delta", tmp_path)) == 3
 
 
+def test_a_pipeline_does_not_read_a_topic_that_it_writes_to_the_same_cluster_by_another_address(
+    cluster: Cluster, topic: str, make: Callable[..., Spec]
+) -> None:
+    elsewhere = cluster.bootstrap.split(",")[0].replace("127.0.0.1", "localhost")
+    spec = make("topic", **{f"topic: {topic}.out": f"topic: {topic}, bootstrap: '{elsewhere}'"})
+
+    with pytest.raises(BadFile, match=f"the pipeline would read {topic}, which it writes"):
+        check_topics(spec)
+
+
 @pytest.mark.usefixtures("long_test")
 def test_a_pipeline_that_was_reset_reads_again_from_the_given_time(
     spark: SparkSession, cluster: Cluster, topic: str, make: Callable[..., Spec], tmp_path: Path

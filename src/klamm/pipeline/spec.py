@@ -1,7 +1,7 @@
 """A pipeline as its file declares it: parsed once, checked as far as that needs neither brokers nor Spark."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from posixpath import abspath, basename, dirname, isabs, join
 from typing import Any, Final, NamedTuple
@@ -269,8 +269,13 @@ def _check_contradictions(spec: Spec) -> None:
         options = write_options({"kafka.bootstrap.servers": spec.sink_bootstrap, "topic": "checked"}, Reads.BATCH)
     except BadOption as error:
         raise BadFile(f"{spec.at('sink.bootstrap')}: {error}.") from error
-    is_one_cluster = not set(options.reads.bootstrap).isdisjoint(spec.reads.bootstrap)
-    same = [topic for topic in written if is_one_cluster and spec.reads.subscription.includes_topic(topic)]
+    if not set(options.reads.bootstrap).isdisjoint(spec.reads.bootstrap):
+        check_not_read(spec, written)
+
+
+def check_not_read(spec: Spec, written: Iterable[str]) -> None:
+    """Raise BadFile where the pipeline reads a topic that it writes in the same cluster: it would never end."""
+    same = [topic for topic in written if spec.reads.subscription.includes_topic(topic)]
     if same:
         pattern = spec.reads.subscription.pattern is not None
         raise BadFile(
