@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
-from posixpath import join
+from posixpath import dirname, join
 from typing import Final
 
 import msgspec
@@ -69,11 +69,22 @@ def _write_task(job: Job, directory: str, numbered: tuple[int, TaskRanges]) -> E
     try:
         rows = _write_rows(temporary, (_without_decoded(batch) for batch in run_task(job, task)))
         if rows:
-            disk.rename(temporary, path)
+            _place(disk, temporary, path)
     finally:
         _remove(disk, temporary)
     places = [(*r.topic_partition, r.start, r.end) for r in task.ranges]
     return ExportedFile(name, rows, disk.size(path) if rows else 0, [ExportedRange(*place) for place in places])
+
+
+def _place(disk: Disk, temporary: str, path: str) -> None:
+    """Give a complete file its name once it is durable: the manifest, which is written later, relies on it."""
+    file = disk.open(temporary)
+    try:
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(dirname(path))
 
 
 def _write_rows(path: str, batches: Iterator[pa.RecordBatch]) -> int:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from klamm.model.ids import TopicPartition
+from klamm.runtime.disk import File, RealDisk
 from klamm.spark import parquet_export
 from klamm.spark.options import read_options
 from klamm.spark.parquet_export import ExportedFile, ExportedRange, _write_task
@@ -47,6 +50,38 @@ def test_an_exported_file_has_the_rows_of_its_task_and_names_its_offsets(
     assert file == ExportedFile(path.name, 3, path.stat().st_size, [ExportedRange("orders", 3, 10, 14)])
     assert list(tmp_path.iterdir()) == [path]
     assert pq.read_table(path)["offset"].to_pylist() == [10, 11, 13]
+
+
+def test_an_exported_file_is_durable_before_the_task_reports_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done: list[str] = []
+
+    class Recording(RealDisk):
+        """Notes what makes files durable, in order."""
+
+        def open(self, path: str, *, create: bool = False) -> File:
+            file = super().open(path, create=create)
+            sync = file.sync
+
+            def noted() -> None:
+                done.append("sync")
+                sync()
+
+            return cast(File, SimpleNamespace(sync=noted, close=file.close))
+
+        def rename(self, source: str, target: str) -> None:
+            done.append("rename")
+            super().rename(source, target)
+
+        def sync_directory(self, path: str) -> None:
+            done.append(f"sync of {Path(path).name}")
+            super().sync_directory(path)
+
+    monkeypatch.setattr(parquet_export, "RealDisk", Recording)
+    write(monkeypatch, tmp_path, batch(10))
+
+    assert done == ["sync", "rename", f"sync of {tmp_path.name}"]
 
 
 def test_an_export_task_that_fails_or_reads_nothing_leaves_no_file(
