@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, Window
@@ -27,6 +28,8 @@ _MS_PER_HOUR: Final = 3_600_000
 _MAX_REQUEST_BYTES: Final = 64 << 20
 """No pipeline sets a limit of its own for records: that of the topic, `max.message.bytes`, decides."""
 _DIGEST_CHARS: Final = 12
+_BATCH: Final = "batch="
+_SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 _PENDING: Final = "_pending-"
 """Readers of Parquet ignore directories that begin with an underscore."""
 
@@ -71,26 +74,8 @@ class DeltaSink:
                         f"{', '.join(schema.names)}. Correct the name, or select the column."
                     )
         table = self._table()
-        if table is None:
-            return
-        stored, given = {f.name for f in table.schema().fields}, set(schema.names)
-        if stored != given:
-            missing, more = sorted(stored - given), sorted(given - stored)
-            raise BadFile(
-                f"{self._spec.at('sink.delta')}: the table {self._spec.target} has other columns than the pipeline: "
-                f"it has also {missing}, it lacks {more}. Change the steps, or name another directory."
-            )
-        self._check_types(_types_of(table), {field.name: field.dataType.simpleString() for field in schema.fields})
-
-    def _check_types(self, stored: Mapping[str, str], given: Mapping[str, str]) -> None:
-        """Raise BadFile where a column has another type than in the table: a write would round or cut its values."""
-        for name, kind in given.items():
-            if kind != stored[name]:
-                raise BadFile(
-                    f"{self._spec.at('sink.delta')}: the column {name} of the table {self._spec.target} is "
-                    f"{stored[name]}, that of the result is {kind}. In the steps, cast it to {stored[name]}, or name "
-                    "another directory."
-                )
+        if table is not None:
+            check_columns(self._spec, "sink.delta", _types_of(table), schema)
 
     def write(self, rows: DataFrame, batch: BatchName) -> None:
         """Write the rows in one commit, unless the table has a commit of this micro-batch. Raises SinkFailed."""
@@ -122,9 +107,34 @@ class DeltaSink:
             return None
 
 
+def check_columns(spec: Spec, field: str, stored: Mapping[str, str], schema: StructType) -> None:
+    """Raise BadFile where the result has other columns than the table, or other types.
+
+    A write of other types would round or cut values; readers of files with other columns see those of one file.
+    """
+    given = {f.name: f.dataType.simpleString() for f in schema.fields}
+    if stored.keys() != given.keys():
+        missing, more = sorted(stored.keys() - given.keys()), sorted(given.keys() - stored.keys())
+        raise BadFile(
+            f"{spec.at(field)}: the table {spec.target} has other columns than the pipeline: "
+            f"it has also {missing}, it lacks {more}. Change the steps, or name another directory."
+        )
+    for name, kind in given.items():
+        if kind != stored[name]:
+            raise BadFile(
+                f"{spec.at(field)}: the column {name} of the table {spec.target} is {stored[name]}, that of the result "
+                f"is {kind}. In the steps, cast it to {stored[name]}, or name another directory."
+            )
+
+
 def _types_of(table: DeltaTable) -> dict[str, str]:
     """The types of the columns of a table, as Spark writes them; Delta stores a schema as Spark's JSON."""
-    stored = StructType.fromJson(msgspec.json.decode(table.schema().to_json()))
+    return _types_in(table.schema().to_json())
+
+
+def _types_in(schema: str | bytes) -> dict[str, str]:
+    """The types of the columns in Spark's JSON of a schema."""
+    stored = StructType.fromJson(msgspec.json.decode(schema))
     return {field.name: field.dataType.simpleString() for field in stored.fields}
 
 
@@ -192,7 +202,11 @@ class ParquetSink:
         self._pending = f"{_PENDING}{RealRandomness().bytes(4).hex()}"
 
     def check(self, schema: StructType) -> None:
-        """Remove what killed runs left. Raises BadFile for a column `batch`, which the names of the directories add."""
+        """Remove what killed runs left.
+
+        Raises BadFile for a column `batch`, which the names of the directories add, and for other columns than those of
+        the files that are there.
+        """
         if "batch" in (name.lower() for name in schema.names):
             raise BadFile(
                 f"{self._spec.at('sink.parquet')}: the result has the column batch, which readers take from the names "
@@ -202,11 +216,34 @@ class ParquetSink:
             for name in self._disk.list_directory(self._spec.target):
                 if name.startswith(_PENDING) and name != self._pending:
                     self._disk.remove_tree(join(self._spec.target, name))
+            if (stored := self._stored_types()) is not None:
+                check_columns(self._spec, "sink.parquet", stored, schema)
+
+    def _stored_types(self) -> dict[str, str] | None:
+        """The types of the columns in a file of the newest micro-batch here; None where there is none.
+
+        Raises BadFile for a file that cannot be read.
+        """
+        target, disk = self._spec.target, self._disk
+        batches = [join(target, name) for name in disk.list_directory(target) if name.startswith(_BATCH)]
+        newest = max(batches, key=disk.modified_ms, default=None)
+        names = [] if newest is None else disk.list_directory(newest)
+        path = next((f"{newest}/{name}" for name in names if name.endswith(".parquet")), None)
+        if path is None:
+            return None
+        try:
+            schema = (pq.read_schema(path).metadata or {}).get(_SPARK_SCHEMA)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise BadFile(
+                f"{self._spec.at('sink.parquet')}: cannot read {path}: {error}. Remove this file if it is not the "
+                "pipeline's, or name another directory."
+            ) from error
+        return None if schema is None else _types_in(schema)
 
     def write(self, rows: DataFrame, batch: BatchName) -> None:
         """Write the rows beside the table, then rename, unless the table has this micro-batch. Raises SinkFailed."""
         target, disk = self._spec.target, self._disk
-        final = join(target, f"batch={batch.query[:8]}-{batch.number:08}")
+        final = join(target, f"{_BATCH}{batch.query[:8]}-{batch.number:08}")
         if disk.exists(final):
             return
         pending = join(target, self._pending)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql.types import (
@@ -22,7 +23,15 @@ from pyspark.sql.types import (
 )
 
 from klamm.model.errors import UsageError
-from klamm.pipeline.sinks import BatchName, DeltaSink, SinkFailed, compact_table, letters_of, merge_newer
+from klamm.pipeline.sinks import (
+    BatchName,
+    DeltaSink,
+    ParquetSink,
+    SinkFailed,
+    compact_table,
+    letters_of,
+    merge_newer,
+)
 from klamm.pipeline.spec import Spec, Upsert, parse_spec
 from klamm.pipeline.yaml_tree import BadFile
 from klamm.runtime.disk import RealDisk
@@ -95,6 +104,44 @@ def test_only_an_existing_delta_table_can_be_compacted(tmp_path: Path) -> None:
         compact_table(spec("parquet: out"), 0)
     with pytest.raises(SinkFailed, match="Run the pipeline first"):
         compact_table(spec(f"delta: {tmp_path}/none"), 0)
+
+
+def columns(**kinds: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (columns(id=LongType()), r"has other columns than the pipeline: it has also \['user'\], it lacks \[\]"),
+        (
+            columns(id=IntegerType(), user=StringType()),
+            "the column id of the table .* is bigint, that of the result is int.",
+        ),
+    ],
+    ids=["a column less", "another type"],
+)
+def test_a_parquet_sink_refuses_other_columns_than_those_of_its_files(
+    tmp_path: Path, given: StructType, problem: str
+) -> None:
+    stored = columns(id=LongType(), user=StringType())
+    (tmp_path / "batch=1-00000000").mkdir()
+    of_spark = {b"org.apache.spark.sql.parquet.row.metadata": stored.json().encode()}
+    found = pa.table({"id": pa.array([1]), "user": ["a"]}).replace_schema_metadata(of_spark)
+    pq.write_table(found, tmp_path / "batch=1-00000000" / "part-0.parquet")
+    sink = ParquetSink(spec(f"parquet: {tmp_path}"), RealDisk())
+
+    sink.check(stored)
+    with pytest.raises(BadFile, match=problem):
+        sink.check(given)
+
+
+def test_a_parquet_sink_names_a_file_that_it_cannot_read(tmp_path: Path) -> None:
+    (tmp_path / "batch=1-00000000").mkdir()
+    (tmp_path / "batch=1-00000000" / "part-0.parquet").write_bytes(b"PAR")
+
+    with pytest.raises(BadFile, match=r"p.yaml, line 3: cannot read .*part-0.parquet: .* Remove this file"):
+        ParquetSink(spec(f"parquet: {tmp_path}"), RealDisk()).check(columns(id=LongType()))
 
 
 class Written:
