@@ -126,7 +126,7 @@ def replication(s: Snapshot) -> Iterator[SubjectFinding]:
         if assignment is None or p.topic in s.deletions or state.leader not in s.live:
             continue
         missing = [b for b in assignment.target if b not in state.isr]
-        least = _min_isr(s, p.topic)
+        least = min(_min_isr(s, p.topic), len(assignment.replicas))  # as leaders count it
         if len(state.isr) < least:
             why = f"{len(state.isr)} in sync, min.insync.replicas is {least}: writes with acks=all are rejected"
             yield critical("below min ISR", str(p), why, remedies.catch_up(s, missing))

@@ -424,3 +424,11 @@ def test_the_audit_does_not_report_a_transaction_within_the_transaction_timeout(
     s.open_transactions.append(OpenTransaction(P, 7, 41, NOW_MS - 19 * 60_000))
 
     assert [f.kind for f in findings(s) if f.kind == "open transaction"] == []
+
+
+def test_the_audit_reports_no_partition_for_having_fewer_replicas_than_min_insync_replicas() -> None:
+    s = healthy()
+    s.assignments[P] = ReplicaAssignment(ids(1))
+    leads(s, 1, 1)
+
+    assert findings(s) == []
