@@ -41,7 +41,8 @@ def unavailability(intervals: DataFrame, causes: DataFrame) -> DataFrame:
         "rejected",
     )
     so_far = sql.coalesce("until", sql.current_timestamp())
-    return rows.withColumn("ms", sql.unix_millis(so_far) - sql.unix_millis("since"))
+    # clocks of nodes differ, and may be set back
+    return rows.withColumn("ms", sql.greatest(sql.unix_millis(so_far) - sql.unix_millis("since"), sql.lit(0)))
 
 
 def _windows(intervals: DataFrame) -> DataFrame:

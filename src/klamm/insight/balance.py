@@ -55,6 +55,8 @@ def _states(steps: DataFrame) -> DataFrame:
         .orderBy("controller_epoch", "seq")
         .rowsBetween(Window.unboundedPreceding, 0)
     )
+    # clocks of nodes differ: a step never counts before one that was decided earlier
+    not_before = sql.max("ts_ms").over(ordered)
     leader = sql.last("leader_to", ignorenulls=True).over(so_far)
     preferred = sql.last(sql.try_element_at("replicas", sql.lit(1)), ignorenulls=True).over(so_far)
     is_there = sql.col("what") != DELETED
@@ -62,7 +64,7 @@ def _states(steps: DataFrame) -> DataFrame:
         *PARTITION,
         "controller_epoch",
         "seq",
-        "ts_ms",
+        not_before.alias("ts_ms"),
         sql.when(is_there, sql.coalesce(leader, sql.lit(_NOBODY))).otherwise(_NOBODY).alias("leader"),
         sql.when(is_there, sql.coalesce(preferred, sql.lit(_NOBODY))).otherwise(_NOBODY).alias("preferred"),
     )

@@ -281,3 +281,28 @@ def test_the_title_of_a_chart_says_how_many_rows_it_leaves_out(
         "Leaders of 1 of 2 partitions, those with the most changes (the newest 3 rows)",
         "Controller events: time in the queue, 99th percentile (1 of 2, those with the highest) (the newest 3 rows)",
     ]
+
+
+def test_tables_of_a_clock_that_was_set_back_have_no_negative_durations_and_counts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    clock = Clock()
+    written = Journal(JournalFiles(RealDisk(), str(tmp_path), 2), 2, clock)
+    written.controller_epoch = 4
+    created = written.event("TopicChange")
+    for partition in (A0, A1):
+        written.leader_decision(created, "initial", partition, None, state(1, 0, 1, 2), replicas=(1, 2))
+    clock.ms = BEGIN_MS + 10_000
+    died = written.event("BrokerChange")
+    written.leader_decision(died, "isr-removal", A0, state(1, 0, 1), state(-1, 1, 1), [(1, "not live")])
+    clock.ms = BEGIN_MS - 5_000
+    back = written.event("BrokerChange")
+    for partition, before in ((A0, state(-1, 1, 1)), (A1, state(1, 0, 1, 2))):
+        written.leader_decision(back, "offline", partition, before, state(2, 2, 2), [(1, "not live")])
+    written.flush()
+    found = open_journal(read_files(spark, [str(tmp_path)]))
+
+    assert [ms for (ms,) in rows("availability", found, "ms")] == [0, 0]
+    led = rows("balance", found, "broker", "since", "led")
+    assert [row for row in led if row[2] < 0] == []
+    assert {broker: count for broker, _, count in led} == {1: 0, 2: 2}
