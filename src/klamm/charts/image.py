@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
-from klamm.charts.model import Bars, Chart, Levels, Timeline, number_text, states_of
+from klamm.charts.model import Bars, Chart, Levels, Timeline, cut_name, number_text, states_of
 
 DOTS_PER_INCH: Final = 120
 _WIDTH_INCHES: Final = 11.0
@@ -21,6 +21,7 @@ _COLOURS: Final = (
 )  # fmt: skip
 """The first seven are told apart by people with any colour vision (Okabe and Ito)."""
 _MARKED_COLOUR: Final = "#d62728"
+_MAX_LABEL_CHARS: Final = 60
 _MIN_SHARE: Final = 0.002
 """The smallest share of the width that a marked state is drawn with: about two dots."""
 
@@ -66,9 +67,9 @@ def _draw_bars(axes: Axes, chart: Bars) -> None:
     height = 0.8 / count
     for number, (series, values) in enumerate(chart.series.items()):
         at = [index + (number - (count - 1) / 2) * height for index in range(len(values))]
-        bars = axes.barh(at, values, height=height, color=_COLOURS[number % len(_COLOURS)], label=_plain(series))
+        bars = axes.barh(at, values, height=height, color=_COLOURS[number % len(_COLOURS)], label=_label(series))
         axes.bar_label(bars, [number_text(value) for value in values], padding=3, fontsize=8)
-    axes.set_yticks(range(len(chart.names)), [_plain(name) for name in chart.names], fontsize=9)
+    axes.set_yticks(range(len(chart.names)), [_label(name) for name in chart.names], fontsize=9)
     axes.invert_yaxis()
     axes.margins(x=0.1)
     axes.set_xlabel(_plain(chart.unit))
@@ -84,15 +85,15 @@ def _draw_timeline(axes: Axes, chart: Timeline) -> None:
     for state in [*others, *([] if chart.marked is None else [chart.marked])]:  # the marked one lies above the others
         is_marked = state == chart.marked
         colour = _MARKED_COLOUR if is_marked else colours[state]
-        label: str | None = _plain(state)
+        label: str | None = _label(state)
         for index, spans in enumerate(chart.rows.values()):
             ends = [(s.begin_ms, max(s.end_ms, s.begin_ms + shortest * is_marked)) for s in spans if s.state == state]
             lengths = [(_days(begin), _days(end) - _days(begin)) for begin, end in ends]
             if lengths:
                 axes.broken_barh(lengths, (index - 0.4, 0.8), facecolors=colour, label=label)
                 label = None  # once in the legend
-    names = [f"{name}  {chart.notes.get(name, '')}".rstrip() for name in chart.rows]
-    axes.set_yticks(range(len(names)), [_plain(name) for name in names], fontsize=8)
+    names = [f"{_label(name)}  {_plain(chart.notes.get(name, ''))}".rstrip() for name in chart.rows]
+    axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(len(names) - 0.5, -0.5)
     _set_time_axis(axes, chart.begin_ms, chart.end_ms)
     _add_legend(axes)
@@ -103,7 +104,7 @@ def _draw_levels(axes: Axes, chart: Levels) -> None:
     for number, (name, levels) in enumerate(chart.series.items()):
         points = list(_steps((level.begin_ms, level.end_ms, level.value) for level in levels))
         colour = _COLOURS[number % len(_COLOURS)]
-        axes.plot([_days(ms) for ms, _ in points], [value for _, value in points], color=colour, label=_plain(name))
+        axes.plot([_days(ms) for ms, _ in points], [value for _, value in points], color=colour, label=_label(name))
     axes.set_ylim(bottom=0)
     axes.set_ylabel(_plain(chart.unit))
     axes.grid(axis="y", alpha=0.3)
@@ -146,3 +147,8 @@ def _days(ms: float) -> float:
 def _plain(text: str) -> str:
     """The text so that matplotlib does not take `$` for mathematics."""
     return text.replace("$", r"\$")
+
+
+def _label(name: str) -> str:
+    """A name beside an axis or in a legend, cut where it would leave no room for the chart."""
+    return _plain(cut_name(name, _MAX_LABEL_CHARS, "…"))

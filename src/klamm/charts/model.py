@@ -88,6 +88,14 @@ def duration_text(ms: float) -> str:
     return f"{days} d {hours} h" if hours else f"{days} d"
 
 
+def cut_name(name: str, most: int, mark: str) -> str:
+    """The name with at most `most` characters; `mark` is in place of those before its end, which is often a number."""
+    if len(name) <= most:
+        return name
+    kept = most - len(mark)
+    return name[: kept - kept // 3] + mark + name[len(name) - kept // 3 :]
+
+
 def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """A key that sorts `broker 2` before `broker 10`."""
     return tuple((0, int(word), "") if word.isdecimal() else (1, 0, word) for word in name.split())

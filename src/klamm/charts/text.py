@@ -9,7 +9,18 @@ from datetime import UTC, datetime
 from string import ascii_letters
 from typing import Final, NamedTuple
 
-from klamm.charts.model import Bars, Chart, Level, Levels, Span, Timeline, duration_text, number_text, states_of
+from klamm.charts.model import (
+    Bars,
+    Chart,
+    Level,
+    Levels,
+    Span,
+    Timeline,
+    cut_name,
+    duration_text,
+    number_text,
+    states_of,
+)
 
 MIN_WIDTH: Final = 40
 MIN_CELLS: Final = 10
@@ -227,7 +238,7 @@ def _axis(begin_ms: int, end_ms: int, offset: int, cells: int) -> Line:
 
 def _padded(names: Iterable[str], most: int, glyphs: _Glyphs) -> list[str]:
     """The names, cut to at most `most` characters and padded to one length."""
-    cut = [name if len(name) <= most else name[: most - 1] + glyphs.cut for name in names]
+    cut = [cut_name(name, most, glyphs.cut) for name in names]
     length = max(map(len, cut), default=0)
     return [name.ljust(length) for name in cut]
 

@@ -87,3 +87,15 @@ def test_without_matplotlib_the_error_says_how_to_install_it(monkeypatch: pytest
 def test_the_error_for_a_chart_file_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(CannotDraw, match=r"Cannot write .*chart.png: No such file or directory. Name another file."):
         write_charts(str(tmp_path / "absent" / "chart.png"), [BARS])
+
+
+def test_a_very_long_name_leaves_room_for_the_chart() -> None:
+    spans = [Span(BEGIN, BEGIN + 1_000, "broker 1")]
+    name = f"{'n' * 240}-0"
+    chart = Timeline("who led", BEGIN, BEGIN + 1_000, {name: spans}, {name: "1 change"})
+
+    figure = draw_charts([chart])
+    figure.canvas.draw()
+
+    assert figure.axes[0].get_yticklabels()[0].get_window_extent().x0 >= 0  # not beside the picture
+    assert figure.axes[0].get_yticklabels()[0].get_text().endswith("n-0  1 change")

@@ -159,3 +159,10 @@ def test_a_text_timeline_shows_every_span_of_the_marked_state(spans: list[Span])
     seen = any(s.state == "broker 3" and s.end_ms >= BEGIN and s.begin_ms <= BEGIN + 10 * HOUR for s in spans)
 
     assert ("█" in texts(timeline({"a-0": spans}, "broker 3"))[1]) == seen
+
+
+def test_names_that_are_too_long_keep_their_ends_in_which_partitions_differ() -> None:
+    rows = {f"payments.settlement.confirmed-events.v1-{n}": [span(0, 10, "broker 1")] for n in (0, 11)}
+    lines = texts(timeline(rows), 60, ascii_only=True)
+
+    assert [line.split()[0] for line in lines[1:3]] == ["payments.sett~s.v1-0", "payments.sett~.v1-11"]
