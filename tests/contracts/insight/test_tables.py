@@ -306,3 +306,17 @@ def test_tables_of_a_clock_that_was_set_back_have_no_negative_durations_and_coun
     led = rows("balance", found, "broker", "since", "led")
     assert [row for row in led if row[2] < 0] == []
     assert {broker: count for broker, _, count in led} == {1: 0, 2: 2}
+
+
+def test_klamm_insight_prints_utc_where_the_settings_of_spark_name_another_time_zone(
+    spark: SparkSession, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone = "spark.sql.session.timeZone"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {zone}=Asia/Tokyo pyspark-shell")
+    spark.conf.set(zone, "Asia/Tokyo")
+    try:
+        done = CliRunner().invoke(app, ["insight", "balance", "--json", "--journal", str(directory)])
+    finally:
+        spark.conf.set(zone, "UTC")
+
+    assert json.loads(done.stdout.splitlines()[0])["since"] == "2023-11-14T22:13:20.000Z"

@@ -226,7 +226,8 @@ def _print_newest(name: str, rows: DataFrame, limit: int) -> None:
 
 
 def _with_times_as_text(rows: DataFrame, pattern: str) -> DataFrame:
-    """The rows with their timestamps as text in UTC, the time zone of `klamm.spark.session`."""
+    """The rows with their timestamps as text in UTC, also where the settings of Spark name another time zone."""
+    rows.sparkSession.conf.set("spark.sql.session.timeZone", "UTC")
     times = {f.name for f in rows.schema.fields if isinstance(f.dataType, TimestampType)}
     return rows.select(*(sql.date_format(c, pattern).alias(c) if c in times else sql.col(c) for c in rows.columns))
 
