@@ -10,6 +10,7 @@ from klamm.zk.errors import MalformedReply, SessionExpired
 from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.port import ZooKeeperClient
 from klamm.zk.registrar import BrokerIdTaken
+from klamm.zk.store import Store
 from klamm.zk.watches import EventType, WatchEvent
 from klamm.zk.znodes import (
     BROKER_IDS,
@@ -248,3 +249,21 @@ async def test_unreadable_admin_request_znodes_are_journalled_at_each_retry(node
     refused = [r.facts["what"] for r in nodes.journal(1, "refused")]
     assert refused == [REASSIGN_PARTITIONS, PREFERRED_ELECTION] * 2
     assert controller.is_active
+
+
+@pytest.mark.parametrize("path", [REASSIGN_PARTITIONS, PREFERRED_ELECTION])
+async def test_a_request_list_that_an_acl_hides_does_not_fail_a_failover_and_is_read_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)
+    await Store(nodes.ensemble.client()).create_top_level_paths()
+    await nodes.ensemble.client().ensure_path(path)
+    nodes.ensemble.unreadable.add(path)
+
+    await nodes.start(1)
+    await nodes.eventually(lambda: bool(nodes.journal(1, "ready") or nodes.journal(1, "resigned")))
+    assert path in [r.facts["what"] for r in nodes.journal(1, "refused")]
+    assert nodes.controller_epoch == 1
+
+    nodes.ensemble.unreadable.clear()
+    await nodes.eventually(lambda: path not in nodes.ensemble.nodes)

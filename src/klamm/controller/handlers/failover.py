@@ -25,6 +25,7 @@ from klamm.controller.handlers.reassignment import advance_reassignments
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import Replicas, replicas_offline, replicas_online
 from klamm.controller.handlers.state_changes import States, change_known_states
+from klamm.controller.handlers.tool_requests import unless_hidden
 from klamm.controller.handlers.topic_deletion import queue_deletions, resume_deletions
 from klamm.controller.handlers.topics import load_topics
 from klamm.controller.loading import put_states
@@ -35,7 +36,7 @@ from klamm.controller.topic import Partition, Topic
 from klamm.controller.whole_topics import may_be_sent_whole, parts_of, sent_to_live_replicas
 from klamm.model.ids import BrokerId
 from klamm.zk.fenced import chunks
-from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
+from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS, PREFERRED_ELECTION
 
 _BEFORE_OFFLINE = (ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE)
 """Replica states before OfflineReplica; a term begins with replicas of dead brokers in DeletionIneligible."""
@@ -69,7 +70,7 @@ async def on_controller_failover(term: TermContext) -> None:
     await replicas_offline(term, await _not_offline_yet(term, offline))
     await resume_reassignments(term)
     await resume_deletions(term, to_be_deleted)
-    await on_listed_election(term)
+    await unless_hidden(term, PREFERRED_ELECTION, on_listed_election(term))
     begin_rebalancing(term)
     begin_expiring_tokens(term)
 

@@ -14,7 +14,7 @@ from klamm.controller.events import (
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.reassignment import advance_reassignments, begin_reassignments, complete_if_in_sync
-from klamm.controller.handlers.tool_requests import REASSIGNMENT_LIST, change_list, remove_entries
+from klamm.controller.handlers.tool_requests import REASSIGNMENT_LIST, change_list, remove_entries, unless_hidden
 from klamm.controller.term_context import TermContext
 from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode, KlammError
@@ -66,7 +66,7 @@ async def resume_reassignments(term: TermContext) -> None:
     """After a failover, begin the reassignments in `/admin/reassign_partitions`, then advance those under way."""
     before = list(term.context.reassigning)
     asked = {p: p.assignment for p in before}
-    await on_zk_reassignment(term, ZkPartitionReassignment())
+    await unless_hidden(term, REASSIGN_PARTITIONS, on_zk_reassignment(term, ZkPartitionReassignment()))
     untouched = [p for p in before if p in term.context.reassigning and p.assignment == asked[p]]
     if untouched:
         term.journal.found(term.cause, reassigning=by_topic(untouched))

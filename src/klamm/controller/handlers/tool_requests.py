@@ -4,14 +4,14 @@
 Source: KafkaController.maybeRemoveFromZkReassignment (3.9).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from klamm.controller.term_context import TermContext
 from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk.admin_znodes import decode_reassignment, encode_reassignment
-from klamm.zk.errors import WriteRefused
+from klamm.zk.errors import NoAuth, WriteRefused
 from klamm.zk.tool_requests import Remainder
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
@@ -30,6 +30,18 @@ async def change_list(
         return
     if changed:
         term.journal.write(term.cause, what, path=path)
+
+
+async def unless_hidden(term: TermContext, path: str, handling: Awaitable[None]) -> None:
+    """Await the handling of the list at `path` in a failover, which must not fail because an ACL hides that list.
+
+    It is read again later.
+    """
+    try:
+        await handling
+    except NoAuth as error:
+        term.journal.refused(term.cause, path, str(error))
+        term.store.writer.add_refused(path)
 
 
 REASSIGNMENT_LIST: Final = "reassignment list"
