@@ -27,12 +27,17 @@ _RETRY_EVENT_OF_PATH: Final = {
     **{path: EVENT_OF_CHILDREN[path] for path in (znodes.DELETE_TOPICS, znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS)},
 }
 """Requests and notifications that are removed once they are handled."""
+_RETRY_EVENT_OF_LIST: Final = {znodes.TOPICS: EVENT_OF_CHILDREN[znodes.TOPICS]}
+"""Lists with children that could not be read; writes below them are not repeated by these events."""
 
 
 def retry_events_for(refused: Iterable[str]) -> dict[events.RetryKey, Event]:
     """The events that repeat writes to these refused paths, by retry key."""
     kinds = {
-        _RETRY_EVENT_OF_PATH.get(path) or _RETRY_EVENT_OF_PATH.get(path.rpartition("/")[0]): None for path in refused
+        _RETRY_EVENT_OF_LIST.get(path)
+        or _RETRY_EVENT_OF_PATH.get(path)
+        or _RETRY_EVENT_OF_PATH.get(path.rpartition("/")[0]): None
+        for path in refused
     }
     found = [events.ResumeAfterFailure() if kind is None else kind() for kind in kinds]
     return {event.retry_key: event for event in found}

@@ -6,6 +6,7 @@ import pytest
 from tests.support.controller_nodes import Nodes
 
 from klamm.controller import events
+from klamm.model.ids import parse_topic_partition
 from klamm.zk.errors import MalformedReply, SessionExpired
 from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.port import ZooKeeperClient
@@ -22,6 +23,7 @@ from klamm.zk.znodes import (
     PREFERRED_ELECTION,
     REASSIGN_PARTITIONS,
     TOPICS,
+    state_path,
 )
 
 
@@ -267,3 +269,17 @@ async def test_a_request_list_that_an_acl_hides_does_not_fail_a_failover_and_is_
 
     nodes.ensemble.unreadable.clear()
     await nodes.eventually(lambda: path not in nodes.ensemble.nodes)
+
+
+async def test_a_new_topic_that_an_acl_hides_is_read_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)
+    await nodes.start(1)
+    await nodes.settle()
+    nodes.ensemble.unreadable.add(f"{TOPICS}/a")
+    nodes.ensemble.apply([Create(f"{TOPICS}/a", b'{"version":1,"partitions":{"0":[1]}}')])
+    await nodes.eventually(lambda: bool(nodes.journal(1, "refused")))
+
+    nodes.ensemble.unreadable.clear()
+    await nodes.eventually(lambda: state_path(parse_topic_partition("a-0")) in nodes.ensemble.nodes)
+
+    assert [r.facts["topic"] for r in nodes.journal(1, "refused")] == ["a"]

@@ -22,7 +22,7 @@ from klamm.telemetry.journal import by_topic
 from klamm.zk.errors import NoNode
 from klamm.zk.fenced import ControllerMoved, chunks
 from klamm.zk.store import Unreadable
-from klamm.zk.znodes import TopicZnode
+from klamm.zk.znodes import TOPICS, TopicZnode
 
 DELETED_BY_HAND: Final = (
     "another client deleted its znode: brokers serve the topic until they restart, and reject a new topic of that name"
@@ -149,7 +149,14 @@ async def load_topics(term: TermContext, names: Sequence[str], loaded: list[Part
         found, unreadable = await term.store.read_topics(chunk, watch=True)
         _journal_unreadable(term, unreadable)
         term.context.unreadable_topics.update(unreadable)
+        if any(_is_hidden(problem) for problem in unreadable.values()):
+            term.store.writer.add_refused(TOPICS)  # no watch tells when the ACL is changed
         loaded += await _add_topics(term, found)
+
+
+def _is_hidden(problem: Unreadable) -> bool:
+    """Whether ZooKeeper does not let this node read the topic's znode, which is not watched then."""
+    return not problem.mzxid
 
 
 def _journal_unreadable(term: TermContext, unreadable: Mapping[str, Unreadable]) -> None:
