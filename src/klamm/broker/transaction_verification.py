@@ -13,6 +13,7 @@ from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.log.producers import Verification
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.replication.ports import PartitionRefused
 
 log = structlog.get_logger("transactions")
 
@@ -35,7 +36,7 @@ class ReplicaVerifications(Protocol):
     ) -> Verification | None:
         """Return what must be verified before the transactional batch is appended.
 
-        None where its transaction is open on the partition, or where the append will be refused anyway.
+        None where its transaction is open on the partition. Raises PartitionRefused where this broker does not lead it.
         """
 
 
@@ -60,31 +61,39 @@ class TransactionVerification:
     async def verify(self, batches: TransactionalBatches, *, knows_abortable: bool) -> Errors:
         """Return the partitions to which the batches must not be appended, each with the coordinator's error.
 
-        `knows_abortable` tells whether the client understands TRANSACTION_ABORTABLE.
+        A partition that this broker does not lead has the error that says so: it may begin to lead it meanwhile, and
+        nobody would have confirmed the batch. `knows_abortable` tells whether the client understands
+        TRANSACTION_ABORTABLE.
         """
-        started = self._start(batches)
+        started: dict[TopicPartition, Verification] = {}
+        not_led = self._start(batches, started)
         if not started:
-            return {}
+            return not_led
         if not self._is_enabled():
             for verification in started.values():
                 verification.is_verified = True
-            return {}
+            return not_led
         errors = await self._ask(batches, list(started))
         for partition, verification in started.items():
             if not errors.get(partition):
                 verification.is_verified = True
         refused = {p: _for_producers(error, knows_abortable) for p, error in errors.items() if error}
         self.failures += len(refused)
-        return refused
+        return not_led | refused
 
-    def _start(self, batches: TransactionalBatches) -> dict[TopicPartition, Verification]:
-        """Return what has to be verified for each partition on which the producer has no open transaction yet."""
+    def _start(self, batches: TransactionalBatches, started: dict[TopicPartition, Verification]) -> Errors:
+        """Put what has to be verified into `started`, by partition; returns the errors of those not led here."""
         producer = batches.producer
-        started = {
-            partition: self._replicas.start_verification(partition, producer.producer_id, producer.epoch, sequence)
-            for partition, sequence in batches.sequences.items()
-        }
-        return {partition: found for partition, found in started.items() if found is not None}
+        errors: Errors = {}
+        for partition, sequence in batches.sequences.items():
+            try:
+                found = self._replicas.start_verification(partition, producer.producer_id, producer.epoch, sequence)
+            except PartitionRefused as refusal:
+                errors[partition] = refusal.code
+                continue
+            if found is not None:
+                started[partition] = found
+        return errors
 
     async def _ask(self, batches: TransactionalBatches, partitions: list[TopicPartition]) -> Errors:
         """Ask the coordinator to verify the partitions; returns its errors.

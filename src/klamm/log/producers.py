@@ -99,10 +99,12 @@ class Producer:
 class Verification:
     """Whether a transaction may begin on this partition: its coordinator has to know of the partition (KIP-890).
 
-    It ends with the first batch of the transaction, and an end marker makes it worthless: a new one has to begin.
+    It is used up by the first batch of the transaction, and an end marker makes it worthless: a new one has to begin.
+    One is kept while the transaction is open, so that its marker leaves one which nobody has confirmed: a late batch of
+    the transaction, which needed no confirmation when it came, must not begin another one.
     """
 
-    __slots__ = ("began_ms", "epoch", "is_verified", "lowest_sequence")
+    __slots__ = ("began_ms", "epoch", "is_used", "is_verified", "lowest_sequence")
 
     def __init__(self, began_ms: int, epoch: int) -> None:
         self.began_ms = began_ms
@@ -110,6 +112,8 @@ class Verification:
         self.lowest_sequence = _MAX_SEQUENCE
         """That was tried: a later batch must not be written before it."""
         self.is_verified = False
+        self.is_used = False
+        """Whether a batch of the producer was written since it began."""
 
     def note_sequence(self, epoch: int, sequence: int) -> None:
         """Remember the lowest sequence seen of the newest producer epoch."""
@@ -137,7 +141,7 @@ class Producers:
         self._open_transactions: dict[int, int] = {}
         self._unreplicated: deque[CompletedTransaction] = deque()  # closed, but the marker is not below the HW yet
         self._verifications: dict[int, Verification] = {}
-        """Of producers whose transaction is about to begin here."""
+        """Of producers whose transaction is about to begin here, or whose batches came while one was open."""
         self._newest_offset = -1
         """No batch of a producer, data or end marker, is known to lie after this offset."""
         self.end_offset = end_offset
@@ -180,7 +184,7 @@ class Producers:
     def _check_verified(self, known: Producer | None, header: BatchHeader, origin: Origin) -> None:
         """Raise AppendRefused where the batch would begin a transaction that the coordinator did not confirm."""
         verification = self._verifications.get(header.producer_id)
-        if verification is None:
+        if verification is None or verification.is_used:
             return
         is_open = known is not None and known.transaction_start is not None
         if header.is_transactional and not is_open and not verification.is_verified:
@@ -202,11 +206,13 @@ class Producers:
         None if its transaction is open.
         """
         known = self._producers.get(producer_id)
-        if known is not None and known.transaction_start is not None:
-            return None
+        is_open = known is not None and known.transaction_start is not None
         verification = self._verifications.get(producer_id)
-        if verification is None:
+        if verification is None or (verification.is_used and not is_open):
             verification = self._verifications[producer_id] = Verification(now_ms, epoch)
+        if is_open:
+            verification.is_used = True
+            return None
         verification.note_sequence(epoch, sequence)
         return verification
 
@@ -235,7 +241,8 @@ class Producers:
         if header.attributes & 0x10 and producer.transaction_start is None:
             producer.transaction_start = first_offset
             self._open_transactions[header.producer_id] = first_offset
-        self._verifications.pop(header.producer_id, None)
+        if (verification := self._verifications.get(header.producer_id)) is not None:
+            verification.is_used = True
 
     def _in_epoch_of(self, header: BatchHeader) -> Producer:
         """Return the state of the batch's producer; with a new epoch its sequence numbers begin again."""

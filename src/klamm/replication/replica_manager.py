@@ -304,12 +304,9 @@ class ReplicaManager:
     ) -> Verification | None:
         """Return what the coordinator must confirm before the producer's transactional batch is appended (KIP-890).
 
-        None where its transaction is open on the partition, or where the append itself will be refused.
+        None where its transaction is open on the partition. Raises PartitionRefused where this broker does not lead it.
         """
-        try:
-            producers = self._hosted.find(topic_partition).leader_log.producers
-        except PartitionRefused:
-            return None
+        producers = self._hosted.find(topic_partition).leader_log.producers
         return producers.start_verification(producer_id, epoch, sequence, self._clock.now_ms())
 
     # ---- facts

@@ -112,6 +112,17 @@ async def test_a_transactional_batch_whose_partition_the_coordinator_does_not_co
     assert list(replicas.appended) == [P0]
 
 
+async def test_a_transactional_batch_for_a_partition_that_is_not_led_here_gets_the_error_for_that() -> None:
+    replicas = Replicas()
+    verification = Verification(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    answers = await produce(replicas, two_partitions(PLAIN, TRANSACTIONAL, "t"), verification=verification)
+
+    assert [a.error_code for a in answers] == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert "Refresh the metadata" in (answers[1].error_message or "")
+    assert list(replicas.appended) == [P0]
+
+
 async def test_a_produce_request_with_transactional_batches_of_two_producers_is_refused() -> None:
     other = build_batch(RECORDS, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
 

@@ -44,6 +44,7 @@ class Coordinator:
 
 class Leader:
     def __init__(self, cluster: ReplicaCluster) -> None:
+        self.cluster = cluster
         self.replicas = cluster.brokers[1]
         self.coordinator = Coordinator()
         self.is_enabled = True
@@ -116,6 +117,44 @@ def test_a_transactional_batch_is_refused_if_a_marker_was_written_during_its_ver
         leader.coordinator.on_ask = None
         assert await leader.verify() == {}
         assert await leader.append(origin=origin) == ErrorCode.NONE
+
+    run(body)
+
+
+def test_a_late_batch_of_an_open_transaction_does_not_begin_another_one_after_the_marker(run: Run) -> None:
+    """It needs no confirmation when it comes, and waits, for example for that of another partition."""
+
+    async def body(leader: Leader) -> None:
+        await leader.verify(0)
+        assert await leader.append(0) == ErrorCode.NONE
+        assert await leader.verify(1) == {}
+        await leader.end()
+        assert await leader.append(1) == ErrorCode.INVALID_TXN_STATE
+        assert await leader.verify(1) == {}
+        assert leader.coordinator.asked == 2
+        assert await leader.append(1) == ErrorCode.NONE
+
+    run(body)
+
+
+def test_a_late_batch_is_refused_also_by_a_leader_that_did_not_see_the_transaction_begin(run: Run) -> None:
+    async def body(leader: Leader) -> None:
+        assert await leader.append(0) == ErrorCode.NONE  # as an earlier leader did
+        assert await leader.verify(1) == {}
+        await leader.end()
+        assert await leader.append(1) == ErrorCode.INVALID_TXN_STATE
+
+    run(body)
+
+
+def test_a_partition_that_the_broker_does_not_lead_yet_is_not_verified(run: Run) -> None:
+    """It may lead the partition by the time the coordinator has confirmed others of the request."""
+
+    async def body(leader: Leader) -> None:
+        on_follower = TransactionVerification(leader.cluster.brokers[2], leader.coordinator, lambda: True)
+        batches = TransactionalBatches("t", PRODUCER, {P0: 0})
+        assert await on_follower.verify(batches, knows_abortable=True) == {P0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        assert (leader.coordinator.asked, on_follower.failures) == (0, 0)
 
     run(body)
 

@@ -49,6 +49,11 @@ _NO_TRANSACTIONAL_ID: Final = AppendResult(
     message="The request has a transactional batch, but no transactional id. Set transactional.id in the producer.",
 )
 """For the whole request, as Apache Kafka answers it. Producers treat it as fatal."""
+_NOT_LED: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
 _SEVERAL_PRODUCERS: Final = AppendResult(
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     message="The request has transactional batches of several producer ids. Send the batches of one producer.",
@@ -229,6 +234,8 @@ def _unverified_result(error: ErrorCode) -> AppendResult:
 
     It is NOT_ENOUGH_REPLICAS where the producer shall retry, else the error itself.
     """
+    if error in _NOT_LED:
+        return AppendResult(error, message="The partition is not led by this broker. Refresh the metadata and retry.")
     if error in RETRIED_AS_NOT_ENOUGH_REPLICAS:
         return AppendResult(
             ErrorCode.NOT_ENOUGH_REPLICAS,
