@@ -52,5 +52,6 @@ class ClientConnection:
         self.let_next_begin: Callable[[], None] = do_nothing
         """Called by the handler of the newest request when all is done but the wait for its response.
 
-        The next request may begin then, if both may overlap. The responses keep their order.
+        It must not need the request's frame any more, whose memory is released. The next request may begin then, if
+        both may overlap. The responses keep their order.
         """

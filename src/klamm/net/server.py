@@ -60,6 +60,7 @@ class _Unanswered:
 
     def __init__(self, request_bytes: int, head: bytes) -> None:
         self.request_bytes = request_bytes
+        """Of the request memory; 0 once they are released."""
         self.head = head
         """The first bytes of the frame, for the log: not the frame, which may be large and is no longer needed."""
         self.is_done = False
@@ -328,10 +329,15 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._may_overlap(newest.head) or (self._next is not None and newest.waiting is None)
 
     def _let_next_begin(self) -> None:
-        """Let the next request begin, as far as it may overlap with the newest."""
+        """Let the next request begin, as far as it may overlap with the newest, whose frame is no longer needed."""
         self._keeps_order = False
-        if not self._is_serving:
-            self._loop.call_soon(self._serve_next)
+        if not self._is_serving and self._unanswered:
+            self._loop.call_soon(self._release_and_serve_next, self._unanswered[-1])
+
+    def _release_and_serve_next(self, request: _Unanswered) -> None:
+        """Release the memory of a request that waits for nothing but its response, and serve the next one."""
+        self._release_request(request)
+        self._serve_next()
 
     def _serve(self, frame: bytes) -> None:
         """Pass one request to the handler; send its response now, or when its future is done."""
@@ -355,11 +361,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         if ends_with_client:
             request.waiting = waiting
         waiting.add_done_callback(partial(self._on_request_done, request))
+        if not self._keeps_order:
+            self._release_request(request)
 
     def _on_request_done(self, request: _Unanswered, done: "asyncio.Future[Answer]") -> None:
         """End a request that had to wait, then serve the next one."""
         if done.cancelled() or (error := done.exception()) is not None:
-            self._release_memory(request.request_bytes)
+            self._release_request(request)
             if done.cancelled():
                 self._abort()
             else:
@@ -372,7 +380,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _end_request(self, request: _Unanswered, answer: Answer) -> None:
         """Release the request's memory, and send its response and those after it that waited for it."""
-        self._release_memory(request.request_bytes)
+        self._release_request(request)
         request.answer, request.is_done, request.waiting = answer, True, None
         if self._unanswered and self._unanswered[-1] is request:
             self._keeps_order = False
@@ -385,6 +393,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         if is_taken:
             self._taken_bytes += size
         return is_taken
+
+    def _release_request(self, request: _Unanswered) -> None:
+        """Release the memory of a request, once: its frame is no longer needed."""
+        size, request.request_bytes = request.request_bytes, 0
+        self._release_memory(size)
 
     def _release_memory(self, size: int) -> None:
         """Release the memory of a request that is no longer in progress."""

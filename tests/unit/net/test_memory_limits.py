@@ -1,6 +1,7 @@
 """Memory of all connections together: for requests that arrive, and for answers that nobody reads."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -255,6 +256,38 @@ async def test_a_running_request_keeps_its_memory_reserved_after_its_client_disc
 
     client.protocol.connection_lost(None)
     assert memory.taken == 150 * KIB
+
+    pending.set_result([b"done"])
+    await asyncio.sleep(0)
+    assert memory.taken == 0
+
+
+@pytest.mark.parametrize("is_at_once", [True, False])
+async def test_a_request_that_waits_for_nothing_but_its_response_holds_no_request_memory(is_at_once: bool) -> None:
+    """A produce request that waits for followers must not keep their fetch requests from being read."""
+    memory = RequestMemory(100 * KIB)
+    pending: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    appended: list[Callable[[], None]] = []
+
+    def produce(request: bytes, connection: ClientConnection) -> asyncio.Future[Answer]:
+        appended.append(connection.let_next_begin)
+        if is_at_once:
+            connection.let_next_begin()
+        return pending
+
+    producer = connect(serve(produce, requests=memory))
+    fetched: list[bytes] = []
+    follower = connect(serve(lambda request, connection: fetched.append(request), requests=memory))
+    feed(producer, frame(b"a" * 150 * KIB))
+    taken = feed(follower, frame(b"b" * 20 * KIB))
+    if not is_at_once:
+        assert not follower.reading
+        appended[0]()
+        await asyncio.sleep(0)
+        feed(follower, frame(b"b" * 20 * KIB)[taken:])
+
+    assert len(fetched) == 1
+    assert memory.taken == 0
 
     pending.set_result([b"done"])
     await asyncio.sleep(0)
