@@ -296,8 +296,8 @@ class ReplicaManager:
             return refusal.code, EpochEnd(-1, -1)
 
     def producers_of(self, topic_partition: TopicPartition) -> list[Producer]:
-        """The active producers in the leader's log. Raises PartitionRefused."""
-        return list(self._hosted.find(topic_partition).leader_log.producers.by_id.values())
+        """The active producers in the log of this broker's replica, leader or not. Raises PartitionRefused."""
+        return list(self._hosted.find(topic_partition).hosted_log.producers.by_id.values())
 
     def start_verification(
         self, topic_partition: TopicPartition, producer_id: int, epoch: int, sequence: int

@@ -1,5 +1,6 @@
 """A transaction that is open in a log: described by its leader, ended by markers."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -72,9 +73,9 @@ async def write(transactions: Transactions, *markers: WritableTxnMarker, version
     }
 
 
-def describe(transactions: Transactions, partition: int = 0) -> PartitionResponse:
-    message = DescribeProducersRequest([TopicRequest(P0.topic, (partition,))])
-    response = transactions.describe_producers(request(ApiKey.DESCRIBE_PRODUCERS, 0), message)
+async def describe(transactions: Transactions, partition: int = 0, topic: str = P0.topic) -> PartitionResponse:
+    message = DescribeProducersRequest([TopicRequest(topic, (partition,))])
+    response = await transactions.describe_producers(request(ApiKey.DESCRIBE_PRODUCERS, 0), message)
     response.encode(DESCRIBE_PRODUCERS.max_version)
     return response.topics[0].partitions[0]
 
@@ -125,20 +126,59 @@ def test_write_txn_markers_on_a_follower_is_refused(run: Run) -> None:
         on_follower = Transactions(cluster.brokers[2], cluster.world.clock, 5_000)
 
         assert await write(on_follower, marker(0)) == {PRODUCER: {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}}
-        assert describe(on_follower).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(body)
+
+
+def test_describe_producers_is_answered_by_a_follower(run: Run) -> None:
+    async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
+        await write(transactions, marker(0))  # is answered once the followers have it
+        on_follower = Transactions(cluster.brokers[2], cluster.world.clock, 5_000)
+
+        described = await describe(on_follower)
+
+        assert described.error_code == ErrorCode.NONE
+        assert [p.producer_id for p in described.active_producers] == [PRODUCER]
+
+    run(body)
+
+
+def test_describe_producers_refuses_partitions_without_a_replica_here_and_illegal_topic_names(run: Run) -> None:
+    async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
+        elsewhere = await describe(transactions, 9)
+        illegal = await describe(transactions, topic="a/b")
+
+        assert elsewhere.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert illegal.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert "'a/b'" in (illegal.error_message or "")
+
+    run(body)
+
+
+def test_describe_producers_of_many_producers_works_in_time_slices(run: Run) -> None:
+    async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
+        for producer in range(100, 1_100):
+            batch = build_batch([NewRecord(b"v")], producer_id=producer, producer_epoch=0, base_sequence=0)
+            cluster.partition(1).append_as_leader(batch, 1)
+
+        describing = asyncio.create_task(describe(transactions))
+        await asyncio.sleep(0)
+
+        assert not describing.done()
+        assert len((await describing).active_producers) == 1_001
 
     run(body)
 
 
 def test_describe_producers_returns_a_producer_with_an_open_transaction(run: Run) -> None:
     async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
-        (producer,) = describe(transactions).active_producers
+        (producer,) = (await describe(transactions)).active_producers
         assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (PRODUCER, EPOCH, 0)
         assert (producer.current_txn_start_offset, producer.coordinator_epoch) == (1, -1)
 
         await write(transactions, marker(0))
 
-        (producer,) = describe(transactions).active_producers
+        (producer,) = (await describe(transactions)).active_producers
         assert (producer.current_txn_start_offset, producer.coordinator_epoch) == (-1, 3)
 
     run(body)

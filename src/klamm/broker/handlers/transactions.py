@@ -1,4 +1,4 @@
-"""Transactions on partition leaders: active producers, and the markers that end transactions.
+"""Transactions on replicas: active producers, and the markers that end transactions.
 
 Markers come from a transaction coordinator on another broker, or from an operator (kafka-transactions.sh abort).
 Source: KafkaApis.handleWriteTxnMarkersRequest, handleDescribeProducersRequest (3.9).
@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
+from klamm.broker.topic_names import name_error
 from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.log.producers import Origin, Producer
 from klamm.model.errors import ErrorCode
@@ -97,19 +98,29 @@ class Transactions:
             self._on_offsets_marked(marker.producer_id, ended, kind is ControlType.COMMIT)
         return errors
 
-    def describe_producers(self, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
-        """Answer DescribeProducers: the active producers of each partition."""
-        return DescribeProducersResponse(
-            topics=[
-                TopicResponse(
-                    topic.name,
-                    [self._describe_partition(TopicPartition(topic.name, i)) for i in topic.partition_indexes],
-                )
-                for topic in message.topics
-            ]
-        )
+    async def describe_producers(
+        self, request: Request, message: DescribeProducersRequest
+    ) -> DescribeProducersResponse:
+        """Answer DescribeProducers: the active producers of each partition, as this broker's replica knows them.
 
-    def _describe_partition(self, topic_partition: TopicPartition) -> PartitionResponse:
+        A follower answers, too: operators look for hanging transactions on each broker.
+        """
+        slices = request.slices
+        topics: list[TopicResponse] = []
+        for topic in message.topics:
+            described = TopicResponse(topic.name)
+            topics.append(described)
+            problem = name_error(topic.name)
+            for number in topic.partition_indexes:
+                await slices.checkpoint()
+                if problem is None:
+                    partition = await self._describe_partition(TopicPartition(topic.name, number), slices)
+                else:
+                    partition = PartitionResponse(number, ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+                described.partitions.append(partition)
+        return DescribeProducersResponse(topics=topics)
+
+    async def _describe_partition(self, topic_partition: TopicPartition, slices: Slices) -> PartitionResponse:
         """The active producers of one partition, or the error why they cannot be read."""
         try:
             producers = self._replicas.producers_of(topic_partition)
@@ -118,7 +129,7 @@ class Transactions:
         return PartitionResponse(
             topic_partition.partition,
             ErrorCode.NONE,
-            active_producers=[_producer_state(producer) for producer in producers],
+            active_producers=await slices.list_of(map(_producer_state, producers)),
         )
 
 
