@@ -290,6 +290,7 @@ def offset_requests() -> Iterator[Asked]:
         ),
     )
     yield Asked(key.DESCRIBE_GROUPS, 5, "groups", lambda n: m.DescribeGroupsRequest(tuple(names(n))))
+    yield Asked(key.CONSUMER_GROUP_DESCRIBE, 0, "group_ids", lambda n: m.ConsumerGroupDescribeRequest(tuple(names(n))))
     yield Asked(key.DELETE_GROUPS, 2, "groups", lambda n: m.DeleteGroupsRequest(tuple(names(n))))
     yield Asked(key.LIST_GROUPS, 4, "states_filter", lambda n: m.ListGroupsRequest(tuple(names(n))))
 

@@ -172,7 +172,7 @@ def _group_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
         Route(LIST_GROUPS, admin.list),
         Route(DELETE_GROUPS, admin.delete),
         Route(CONSUMER_GROUP_HEARTBEAT, members.refuse_next_generation),
-        Route(CONSUMER_GROUP_DESCRIBE, admin.refuse_next_generation),
+        Route(CONSUMER_GROUP_DESCRIBE, admin.refuse_next_generation, pieces=Pieces("group_ids", "groups")),
     ]
 
 

@@ -48,7 +48,7 @@ class Coordinator:
             return DescribedTransaction(self.error, name)
         return DescribedTransaction(ErrorCode.NONE, name, "Ongoing", 60_000, 5, 7, 2, frozenset((P1, P0)))
 
-    def list_transactions(self, producer_ids: Any, states: Any, duration_ms: int) -> ListedTransactions:
+    async def list_transactions(self, producer_ids: Any, states: Any, duration_ms: int) -> ListedTransactions:
         self.asked.append((set(producer_ids), list(states), duration_ms))
         return ListedTransactions(self.error, ("Nonsense",), (ListedTransaction("t", 7, ONGOING),))
 
@@ -148,10 +148,10 @@ def test_describe_transactions_returns_the_partitions_grouped_by_topic() -> None
 
 
 @pytest.mark.parametrize("version", range(LIST_TRANSACTIONS.max_version + 1))
-def test_list_transactions_version_0_has_no_duration_filter(version: int) -> None:
+async def test_list_transactions_version_0_has_no_duration_filter(version: int) -> None:
     coordinator = Coordinator()
     message = m.ListTransactionsRequest(("Ongoing",), (7,), 500)
-    response = handlers(coordinator).list(request(ApiKey.LIST_TRANSACTIONS, version), message)
+    response = await handlers(coordinator).list(request(ApiKey.LIST_TRANSACTIONS, version), message)
     read = m.ListTransactionsResponse.decode(response.encode(version), version)
     assert read.unknown_state_filters == ("Nonsense",)
     assert [(t.transactional_id, t.transaction_state) for t in read.transaction_states] == [("t", "Ongoing")]

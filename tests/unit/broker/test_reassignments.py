@@ -1,5 +1,6 @@
 """AlterPartitionReassignments and ListPartitionReassignments: what is asked of the controller, and how it is told."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from tests.unit.broker.cluster_state import request
@@ -70,6 +71,18 @@ async def test_list_partition_reassignments_returns_ongoing_reassignments_groupe
     [partition] = topic.partitions
     assert (topic.name, partition.partition_index) == ("a", 0)
     assert (partition.replicas, partition.adding_replicas, partition.removing_replicas) == ((2, 1), (2,), (1,))
+
+
+async def test_many_ongoing_reassignments_are_listed_in_time_slices() -> None:
+    moving = ReplicaAssignment((BrokerId(2), BrokerId(1)), (BrokerId(2),), (BrokerId(1),))
+    ongoing = {TopicPartition("a", number): moving for number in range(1_000)}
+    handler = Reassignments(Controller(ReassignmentAnswer(ErrorCode.NONE), ReassignmentList(ErrorCode.NONE, ongoing)))
+
+    listing = asyncio.create_task(handler.list(LIST, ListPartitionReassignmentsRequest()))
+    await asyncio.sleep(0)
+
+    assert not listing.done()
+    assert [len(topic.partitions) for topic in (await listing).topics] == [1_000]
 
 
 async def test_reassignment_requests_to_a_broker_that_is_not_controller_get_not_controller() -> None:

@@ -13,6 +13,7 @@ from klamm.coordinator.requests import ProducerIdAndEpoch
 from klamm.coordinator.transactions import expiry
 from klamm.coordinator.transactions.ports import NoLeader
 from klamm.coordinator.transactions.states import COMPLETE_COMMIT, PREPARE_COMMIT
+from klamm.coordinator.transactions.transaction import Transaction
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -318,7 +319,7 @@ def test_transaction_requests_during_loading_get_coordinator_load_in_progress() 
         room.resign(1)
         room.coordinator._ownership.elected(0, 2)
         assert await room.add(producer, P0) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert room.coordinator.list_transactions((), (), -1).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await room.coordinator.list_transactions((), (), -1)).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await settle()
         assert await room.add(producer, P0) == ErrorCode.NONE
 
@@ -405,14 +406,29 @@ def test_transactions_are_described_and_listed_by_state_producer_id_and_duration
         assert room.coordinator.describe_transaction("other").error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert room.coordinator.describe_transaction("").error == ErrorCode.INVALID_REQUEST
 
-        def listed(producers: tuple[int, ...] = (), states: tuple[str, ...] = (), duration_ms: int = -1) -> int:
-            return len(room.coordinator.list_transactions(producers, states, duration_ms).transactions)
+        async def listed(producers: tuple[int, ...] = (), states: tuple[str, ...] = (), duration_ms: int = -1) -> int:
+            found = await room.coordinator.list_transactions(producers, states, duration_ms)
+            return len(found.transactions)
 
-        assert [listed(), listed((1_000,)), listed((5,))] == [1, 1, 0]
-        assert [listed(states=("Ongoing",)), listed(states=("Empty",)), listed(states=("Nonsense",))] == [1, 0, 0]
-        assert [listed(duration_ms=4_000), listed(duration_ms=5_000)] == [1, 0]
-        found = room.coordinator.list_transactions((), ("Ongoing", "Nonsense"), -1)
-        assert (found.unknown_states, len(found.transactions)) == (("Nonsense",), 1)
+        assert [await listed(), await listed((1_000,)), await listed((5,))] == [1, 1, 0]
+        assert [await listed(states=(state,)) for state in ("Ongoing", "Empty", "Nonsense")] == [1, 0, 0]
+        assert [await listed(duration_ms=4_000), await listed(duration_ms=5_000)] == [1, 0]
+        found = await room.coordinator.list_transactions((), ("Ongoing", "Nonsense"), -1)
+        assert (found.unknown_states, len(found.transactions)) == (["Nonsense"], 1)
+
+    play(body)
+
+
+def test_many_transactions_are_listed_in_time_slices() -> None:
+    async def body(room: Room) -> None:
+        [owned] = room.coordinator._context.transactions
+        owned.transactions |= {f"t{n}": Transaction(f"t{n}", n, 1_000, 0) for n in range(1_000)}
+
+        listing = asyncio.create_task(room.coordinator.list_transactions((), (), -1))
+        await asyncio.sleep(0)
+
+        assert not listing.done()
+        assert len((await listing).transactions) == 1_000
 
     play(body)
 
@@ -421,6 +437,6 @@ def test_a_closed_transaction_coordinator_answers_describe_and_list_with_not_ava
     async def body(room: Room) -> None:
         await room.coordinator.close()
         assert room.coordinator.describe_transaction(ID).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert room.coordinator.list_transactions((), (), -1).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await room.coordinator.list_transactions((), (), -1)).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     play(body)

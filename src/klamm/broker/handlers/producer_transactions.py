@@ -122,18 +122,18 @@ class ProducerTransactions:
         described = map(self._coordinator.describe_transaction, message.transactional_ids)
         return DescribeTransactionsResponse(transaction_states=[_described(found) for found in described])
 
-    def list(self, request: Request, message: ListTransactionsRequest) -> ListTransactionsResponse:
+    async def list(self, request: Request, message: ListTransactionsRequest) -> ListTransactionsResponse:
         """Answer ListTransactions: the transactions this broker coordinates that pass the filters."""
         duration_ms = message.duration_filter if request.version else _NO_DURATION_FILTER
-        listed = self._coordinator.list_transactions(
+        listed = await self._coordinator.list_transactions(
             frozenset(message.producer_id_filters), dict.fromkeys(message.state_filters), duration_ms
         )
         return ListTransactionsResponse(
             error_code=listed.error,
-            unknown_state_filters=listed.unknown_states,
-            transaction_states=[
+            unknown_state_filters=tuple(listed.unknown_states),
+            transaction_states=await request.slices.list_of(
                 ListTransactionsResponseTransactionState(*transaction) for transaction in listed.transactions
-            ],
+            ),
         )
 
 

@@ -75,12 +75,14 @@ class Reassignments:
         answer = await self._controller.list_reassignments(requested)
         if answer.error is not ErrorCode.NONE:
             return ListPartitionReassignmentsResponse(error_code=answer.error, error_message=_error_text(answer.error))
-        topics: dict[str, OngoingTopicReassignment] = {}
-        for key, assignment in answer.assignments.items():
-            if key.topic not in topics:
-                topics[key.topic] = OngoingTopicReassignment(key.topic, [])
-            topics[key.topic].partitions.append(OngoingPartitionReassignment(key.partition, *assignment))
-        return ListPartitionReassignmentsResponse(topics=list(topics.values()))
+        ongoing = (
+            (key.topic, OngoingPartitionReassignment(key.partition, *assignment))
+            for key, assignment in answer.assignments.items()
+        )
+        topics = await group_by_topic(ongoing, request.slices)
+        return ListPartitionReassignmentsResponse(
+            topics=[OngoingTopicReassignment(name, partitions) for name, partitions in topics.items()]
+        )
 
 
 def _result(key: TopicPartition, answer: ReassignmentAnswer) -> ReassignablePartitionResponse:

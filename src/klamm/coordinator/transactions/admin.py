@@ -1,6 +1,6 @@
 """What tools ask about transactions. Source: TransactionCoordinator.scala (3.9)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from klamm.coordinator.transactions.context import TransactionContext
@@ -28,8 +28,8 @@ class ListedTransaction(NamedTuple):
 
 class ListedTransactions(NamedTuple):
     error: ErrorCode
-    unknown_states: tuple[str, ...] = ()
-    transactions: tuple[ListedTransaction, ...] = ()
+    unknown_states: Sequence[str] = ()
+    transactions: Sequence[ListedTransaction] = ()
 
 
 def describe_transaction(context: TransactionContext, transactional_id: str) -> DescribedTransaction:
@@ -55,10 +55,13 @@ def describe_transaction(context: TransactionContext, transactional_id: str) -> 
     )
 
 
-def list_transactions(
+async def list_transactions(
     context: TransactionContext, producer_ids: Collection[int], states: Collection[str], duration_ms: int
 ) -> ListedTransactions:
-    """Return the transactions that pass all filters; an empty filter and a negative duration pass all."""
+    """Return the transactions that pass all filters, in time slices; each as of its slice.
+
+    An empty filter and a negative duration pass all.
+    """
     if not context.is_active:
         return ListedTransactions(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if context.transactions.is_loading:
@@ -73,13 +76,12 @@ def list_transactions(
             return False
         return duration_ms < 0 or now_ms - transaction.start_ms > duration_ms
 
-    return ListedTransactions(
-        ErrorCode.NONE,
-        tuple(state for state in dict.fromkeys(states) if state not in set(TransactionState)),
-        tuple(
-            ListedTransaction(transaction.transactional_id, transaction.producer_id, transaction.state)
-            for owned in context.transactions
-            for transaction in owned.transactions.values()
-            if is_included(transaction)
-        ),
-    )
+    known = frozenset(TransactionState)
+    unknown = await context.slices.list_of(state for state in dict.fromkeys(states) if state not in known)
+    listed: list[ListedTransaction] = []
+    for owned in list(context.transactions):
+        async for transaction in context.slices.each(list(owned.transactions.values())):
+            if is_included(transaction):
+                name, producer_id, state = transaction.transactional_id, transaction.producer_id, transaction.state
+                listed.append(ListedTransaction(name, producer_id, state))
+    return ListedTransactions(ErrorCode.NONE, unknown, listed)

@@ -125,11 +125,11 @@ class TransactionCoordinator:
         """Return state, producer and partitions of the transactional id, or its error."""
         return admin.describe_transaction(self._context, transactional_id)
 
-    def list_transactions(
+    async def list_transactions(
         self, producer_ids: Collection[int], states: Collection[str], duration_ms: int
     ) -> admin.ListedTransactions:
         """Return the transactions that pass the filters; empty filters and a negative duration pass all."""
-        return admin.list_transactions(self._context, producer_ids, states, duration_ms)
+        return await admin.list_transactions(self._context, producer_ids, states, duration_ms)
 
     # ---- metrics
 
