@@ -163,11 +163,7 @@ def _group_routes(parts: Parts, creation: TopicCreation) -> list[Route]:
         Route(SYNC_GROUP, members.sync),
         Route(OFFSET_COMMIT, offsets.commit),
         Route(OFFSET_FETCH, offsets.fetch, pieces=Pieces("groups", "groups")),
-        Route(
-            OFFSET_DELETE,
-            offsets.delete,
-            pieces=Pieces("topics", "topics", ("partitions", "partitions")),
-        ),
+        Route(OFFSET_DELETE, offsets.delete),
         Route(DESCRIBE_GROUPS, admin.describe, pieces=Pieces("groups", "groups")),
         Route(LIST_GROUPS, admin.list),
         Route(DELETE_GROUPS, admin.delete),

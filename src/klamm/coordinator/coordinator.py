@@ -151,6 +151,10 @@ class GroupCoordinator:
         """
         return await offsets.commit_transactional_offsets(self._context, request)
 
+    def committed_partitions(self, group_id: str) -> tuple[ErrorCode, list[TopicPartition]]:
+        """Return an error for the group, and the partitions for which it has a committed offset."""
+        return offsets.committed_partitions(self._context, group_id)
+
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
     ) -> tuple[ErrorCode, dict[TopicPartition, offsets.FetchedOffset]]:

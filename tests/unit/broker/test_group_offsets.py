@@ -1,19 +1,27 @@
 """OffsetCommit, OffsetFetch and OffsetDelete in every version."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.broker.cluster_state import cache
+from tests.unit.broker.cluster_state import cache, partition, update
+from tests.unit.broker.node_parts import build
 from tests.unit.broker.test_group_handlers import exchange, versions
 from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play
 
+from klamm.broker.dispatch import Dispatcher
 from klamm.broker.handlers import group_offsets
 from klamm.broker.handlers.group_offsets import GroupOffsetsApis
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.routes import routes
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.net.client_connection import ClientConnection, Peer
 from klamm.sim.world import SimulatedClock
 from klamm.wire import messages as m
 from klamm.wire.api import ApiKey
+from klamm.wire.frames import RequestHeader, encode_request
 from klamm.zk.errors import ConnectionLoss
 
 NONE = ErrorCode.NONE
@@ -37,20 +45,25 @@ class ZooKeeper:
 
 
 class Apis:
-    """The cluster has the partitions 0 and 1 of `orders`."""
+    """The cluster has the partitions 0 and 1 of `orders`, unless it is given."""
 
-    def __init__(self, room: Room, *, allows_static: bool = True) -> None:
+    def __init__(self, room: Room, *, allows_static: bool = True, known: MetadataCache | None = None) -> None:
         self.zookeeper = ZooKeeper()
         self.room = room
         clock = SimulatedClock(room.loop)
-        self._handlers = GroupOffsetsApis(
-            room.groups, cache(), clock, lambda: self.zookeeper, metadata_max_bytes=10, allows_static=allows_static
+        self.handlers = GroupOffsetsApis(
+            room.groups,
+            known or cache(),
+            clock,
+            lambda: self.zookeeper,
+            metadata_max_bytes=10,
+            allows_static=allows_static,
         )
 
     async def commit(self, version: int, *partitions: m.OffsetCommitRequestPartition, **fields: Any) -> dict[int, int]:
         topics = [m.OffsetCommitRequestTopic("orders", list(partitions))]
         message = m.OffsetCommitRequest(GROUP, topics=topics, **fields)
-        response = await exchange(self._handlers.commit, ApiKey.OFFSET_COMMIT, version, message)
+        response = await exchange(self.handlers.commit, ApiKey.OFFSET_COMMIT, version, message)
         return {p.partition_index: p.error_code for t in response.topics for p in t.partitions}
 
     async def fetch(self, version: int, *partitions: int, everything: bool = False) -> Any:
@@ -58,10 +71,10 @@ class Apis:
         if version < 8:
             topics = None if everything else [m.OffsetFetchRequestTopic("orders", partitions)]
             message = m.OffsetFetchRequest(GROUP, topics)
-            return await exchange(self._handlers.fetch, ApiKey.OFFSET_FETCH, version, message)
+            return await exchange(self.handlers.fetch, ApiKey.OFFSET_FETCH, version, message)
         asked = None if everything else [m.OffsetFetchRequestTopics("orders", partitions)]
         message = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(GROUP, topics=asked)])
-        response = await exchange(self._handlers.fetch, ApiKey.OFFSET_FETCH, version, message)
+        response = await exchange(self.handlers.fetch, ApiKey.OFFSET_FETCH, version, message)
         [group] = response.groups
         assert group.group_id == GROUP
         return group
@@ -69,7 +82,7 @@ class Apis:
     async def delete(self, *partitions: int) -> m.OffsetDeleteResponse:
         topic = m.OffsetDeleteRequestTopic("orders", [m.OffsetDeleteRequestPartition(p) for p in partitions])
         message = m.OffsetDeleteRequest(GROUP, [topic])
-        response: m.OffsetDeleteResponse = await exchange(self._handlers.delete, ApiKey.OFFSET_DELETE, 0, message)
+        response: m.OffsetDeleteResponse = await exchange(self.handlers.delete, ApiKey.OFFSET_DELETE, 0, message)
         return response
 
 
@@ -154,6 +167,15 @@ def test_the_retention_time_of_an_offset_commit_sets_when_the_offset_expires() -
     play(body)
 
 
+def test_an_offset_with_the_longest_retention_time_never_expires() -> None:
+    async def body(room: Room) -> None:
+        assert await Apis(room).commit(2, committed(0, 5), retention_time_ms=2**63 - 1) == {0: NONE}
+        assert room.group().offsets.committed[P0].offset.expire_timestamp == 2**63 - 1
+        assert list(room.log.stored()) == ["orders-0: 5"]
+
+    play(body)
+
+
 def test_offset_commit_version_1_sets_the_commit_timestamp() -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)
@@ -202,5 +224,66 @@ def test_offset_delete_deletes_the_offsets_of_known_partitions() -> None:
         errors = {p.partition_index: p.error_code for t in response.topics for p in t.partitions}
         assert (response.error_code, errors) == (NONE, {0: NONE, 9: UNKNOWN})
         assert room.fetch() == {P1: 7}
+
+    play(body)
+
+
+MANY = 1_000
+LARGE = 5_000
+"""So many partitions make a request large: it is divided, see `MAX_BYTES_AT_ONCE`."""
+RESPONSE_HEAD_BYTES = 8
+"""The size and the correlation id."""
+
+
+def many_partitions() -> MetadataCache:
+    return cache(update({"orders": [partition(number, 1) for number in range(MANY)]}))
+
+
+def test_offset_delete_of_many_partitions_succeeds_where_the_group_has_offsets_of_the_first_ones_only(
+    tmp_path: Path,
+) -> None:
+    """The group is removed with its last offset, long before the last partition."""
+    topic = m.OffsetDeleteRequestTopic("orders", [m.OffsetDeleteRequestPartition(p) for p in range(LARGE)])
+    head = RequestHeader(ApiKey.OFFSET_DELETE, 0, 1, "c")
+    frame = b"".join(encode_request(head, m.OffsetDeleteRequest(GROUP, [topic])))[4:]
+    connection = ClientConnection(Peer("PLAINTEXT", "h", 1))
+
+    async def body(room: Room) -> None:
+        apis = Apis(room, known=cache(update({"orders": [partition(number, 1) for number in range(LARGE)]})))
+        await apis.commit(9, committed(0, 5), committed(1, 7))
+        [route] = [route for route in routes(build(tmp_path)[0]) if route.offered is group_offsets.OFFSET_DELETE]
+        dispatcher = Dispatcher([route._replace(handle=apis.handlers.delete)])
+
+        async def delete() -> m.OffsetDeleteResponse:
+            answer: Any = await dispatcher(frame, connection)  # type: ignore[misc]
+            decoded: m.OffsetDeleteResponse = m.OffsetDeleteResponse.decode(b"".join(answer), 0, RESPONSE_HEAD_BYTES)
+            return decoded
+
+        response = await delete()
+
+        errors = [p.error_code for t in response.topics for p in t.partitions]
+        assert (response.error_code, errors) == (NONE, [NONE] * LARGE)
+        assert room.fetch() == {}
+        assert (await delete()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    play(body)
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_offset_fetch_for_all_of_many_partitions_works_in_time_slices(version: int) -> None:
+    async def body(room: Room) -> None:
+        apis = Apis(room, known=many_partitions())
+        await apis.commit(9, *(committed(number, number) for number in range(MANY)))
+
+        fetching = asyncio.create_task(apis.fetch(version, everything=True))
+        await asyncio.sleep(0)
+        assert not fetching.done()
+        gone = [TopicPartition("orders", number) for number in range(MANY // 2, MANY)]
+        assert (await room.groups.delete_offsets(GROUP, gone))[0] == NONE
+
+        found = offsets_of(await fetching)
+        assert (-1, "", NONE) not in found.values()
+        assert MANY - 1 not in found
+        assert all(found[number] == (number, "m", NONE) for number in range(MANY // 2))
 
     play(body)

@@ -11,7 +11,7 @@ from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.handlers.offsets import CommitRequest, Errors, FetchedOffset
+from klamm.coordinator.handlers.offsets import NOTHING_COMMITTED, CommitRequest, Errors, FetchedOffset
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import Clock
@@ -51,6 +51,7 @@ _TELLS_GROUP_ERROR: Final = 2
 _SEVERAL_GROUPS: Final = 8
 _NO_TIMESTAMP: Final = -1
 _NO_RETENTION: Final = -1
+_LAST_TIMESTAMP: Final = 2**63 - 1
 
 Fetched = dict[TopicPartition, FetchedOffset]
 Requested = TypeVar("Requested")
@@ -125,7 +126,7 @@ class GroupOffsetsApis:
         """
         now_ms = self._clock.now_ms()
         retention_ms = message.retention_time_ms
-        expires = None if retention_ms == _NO_RETENTION else now_ms + retention_ms
+        expires = None if retention_ms == _NO_RETENTION else min(now_ms + retention_ms, _LAST_TIMESTAMP)
         offsets = await slices.dict_of(
             (
                 partition,
@@ -191,14 +192,21 @@ class GroupOffsetsApis:
     async def _fetch(
         self, group_id: str, partitions: Sequence[TopicPartition] | None, require_stable: bool, slices: Slices
     ) -> tuple[ErrorCode, Fetched]:
-        """The group's error and its committed offsets; many partitions are looked up in time slices."""
-        if partitions is None or len(partitions) <= PIECE:
+        """The group's error and its committed offsets, None for all; many are looked up in time slices."""
+        wants_all = partitions is None
+        if partitions is None:
+            error, partitions = self._coordinator.committed_partitions(group_id)
+            if error:
+                return error, {}
+        if len(partitions) <= PIECE:
             return self._coordinator.fetch_offsets(group_id, partitions, require_stable=require_stable)
         fetched: Fetched = {}
         async for piece in slices.over(partitions):
             error, found = self._coordinator.fetch_offsets(group_id, piece, require_stable=require_stable)
             if error:
                 return error, {}
+            if wants_all:  # an offset that was removed meanwhile is not among all
+                found = {p: offset for p, offset in found.items() if offset != NOTHING_COMMITTED}
             fetched |= found
         return ErrorCode.NONE, fetched
 
@@ -228,14 +236,34 @@ class GroupOffsetsApis:
             TopicPartition(t.name, p.partition_index) for t in message.topics for p in t.partitions
         )
         errors: Errors = dict.fromkeys(requested, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        known = [partition for partition in errors if self._cache.contains(partition)]
-        error, deleted = await self._coordinator.delete_offsets(message.group_id, known)
+        existing = await slices.list_of(partition if self._cache.contains(partition) else None for partition in errors)
+        known = list(filter(None, existing))
+        error, deleted = await self._delete(message.group_id, known, slices)
         if error:
             return OffsetDeleteResponse(error_code=error)
         errors |= deleted
         results = ((p.topic, OffsetDeleteResponsePartition(p.partition, error)) for p, error in errors.items())
         topics = await group_by_topic(results, slices)
         return OffsetDeleteResponse(topics=[OffsetDeleteResponseTopic(*topic) for topic in topics.items()])
+
+    async def _delete(
+        self, group_id: str, partitions: Sequence[TopicPartition], slices: Slices
+    ) -> tuple[ErrorCode, Errors]:
+        """Delete the group's offsets, those of many partitions in time slices; returns its error and theirs.
+
+        A group without members is removed with its last offset: the partitions after that one have none to delete.
+        """
+        if len(partitions) <= PIECE:
+            return await self._coordinator.delete_offsets(group_id, partitions)
+        errors: Errors = {}
+        async for piece in slices.over(partitions):
+            error, deleted = await self._coordinator.delete_offsets(group_id, piece)
+            if error is ErrorCode.GROUP_ID_NOT_FOUND and errors:
+                deleted = dict.fromkeys(piece, ErrorCode.NONE)
+            elif error:
+                return error, {}
+            errors |= deleted
+        return ErrorCode.NONE, errors
 
 
 async def _one_group(error: ErrorCode, fetched: Fetched, slices: Slices) -> OffsetFetchResponse:

@@ -34,6 +34,7 @@ class FetchedOffset(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
+NOTHING_COMMITTED: Final = FetchedOffset()
 Errors = dict[TopicPartition, ErrorCode]
 
 
@@ -133,6 +134,14 @@ async def _append_transactional(
             group.offsets.complete_transactional(producer_id, offsets, base_offset)
             context.counts.offset_commits += len(offsets)
     return error
+
+
+def committed_partitions(context: CoordinatorContext, group_id: str) -> tuple[ErrorCode, list[TopicPartition]]:
+    """The error for the group, and the partitions for which it has a committed offset."""
+    if error := context.availability(group_id, allows_empty=True):
+        return error, []
+    group = context.groups.get(group_id)
+    return ErrorCode.NONE, [] if group is None or group.state is DEAD else list(group.offsets.committed)
 
 
 def fetch_offsets(
