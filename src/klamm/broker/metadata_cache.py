@@ -7,7 +7,7 @@ size, not with the size of the cluster.
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
@@ -19,6 +19,8 @@ from klamm.wire.messages import UpdateMetadataBroker, UpdateMetadataPartitionSta
 PartitionState = UpdateMetadataPartitionState
 MAX_WAIT_FOR_EXPECTED_S: Final = 5.0
 """How long clients wait for the first metadata of a topic; a topic that is being deleted never gets any."""
+_ALL_TOPICS: Final = ""
+"""In place of a topic: whoever waits until every expected topic is described."""
 _OLD_LISTENERS: Final = {p.value: p.name for p in SecurityProtocol}
 
 
@@ -128,6 +130,7 @@ class MetadataCache:
         """Wait until the controller has described those of these topics that are expected; None means all topics.
 
         A broker that has just registered would deny topics that exist, and librdkafka fails their records then.
+        Thousands of clients may wait for all of many thousands of topics: each waits for one condition.
         """
         missing = self._expected if topics is None else self._expected.intersection(topics)
         if not missing:
@@ -138,8 +141,13 @@ class MetadataCache:
         if now >= self._expected_until:
             self._expected.clear()
             return
-        described = {t: lambda t=t: t not in self._expected for t in sorted(missing)}
+        awaited = (_ALL_TOPICS,) if topics is None else sorted(missing)
+        described = {topic: partial(self._is_described, topic) for topic in awaited}
         await self.wait_until(described, self._expected_until - now)
+
+    def _is_described(self, topic: str) -> bool:
+        """Whether the controller has described the topic, or all of them, as far as they are expected."""
+        return not self._expected if topic == _ALL_TOPICS else topic not in self._expected
 
     def _stop_waiting(self, topic: str, wait: "_Wait") -> None:
         """Remove a caller that waits for a condition of the topic."""
@@ -248,7 +256,7 @@ class MetadataCache:
     def _check_waiting(self, topics: Iterable[str]) -> None:
         """Wake those who wait for one of these topics, and whose condition holds now."""
         asked: dict[_Wait, list[str]] = {}
-        for topic in topics:
+        for topic in (*topics, _ALL_TOPICS):
             for wait in self._waiting.get(topic, ()):
                 asked.setdefault(wait, []).append(topic)
         for wait, named in asked.items():

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
@@ -198,6 +199,30 @@ async def test_topics_known_before_a_new_registration_are_waited_for_until_they_
     known.update(again)
 
     assert await ends(waiting)
+
+
+async def test_a_request_for_all_topics_waits_for_one_condition_however_many_topics_are_expected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = MetadataCache("PLAINTEXT")
+    known.expect_topics([f"topic-{n}" for n in range(100)])
+    waited_for: list[int] = []
+    wait_until = known.wait_until
+
+    async def count(holds: Mapping[str, Callable[[], bool]], timeout_s: float) -> list[str]:
+        waited_for.append(len(holds))
+        return await wait_until(holds, timeout_s)
+
+    monkeypatch.setattr(known, "wait_until", count)
+    waiting = asyncio.create_task(known.wait_for_expected(None))
+    assert not await ends(waiting)
+    known.update(update({f"topic-{n}": [partition(0, 1)] for n in range(99)}))
+    assert not await ends(waiting)
+
+    known.update(update({"topic-99": [partition(0, 1)]}))
+
+    assert await ends(waiting)
+    assert waited_for == [1]
 
 
 async def test_waiting_for_topics_of_zookeeper_ends_at_one_timeout_for_all_requests(
