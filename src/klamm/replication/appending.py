@@ -236,9 +236,7 @@ class ProduceService:
     ) -> None:
         """Wait until each high watermark reaches its required offset; else set the error in `results`."""
         is_done = self._replication_check(required, results)
-        if len(required) > PIECE:
-            await self._slices.run(map(is_done, zip(list(required))))
-        if await self._produces.wait(tuple(required), is_done, timeout_ms / 1000):
+        if await self._produces.wait(required, is_done, timeout_ms / 1000):
             return
         for topic_partition in required:
             text = (

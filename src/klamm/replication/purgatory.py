@@ -2,12 +2,15 @@
 
 An operation is tried, registered under every key, and when a key is checked, it is tried again for that key: what is
 checked for thousands of keys does not look at all of them each time. A timer ends its wait.
-Everything runs on one loop, so no change between the last try and the registration is missed, and no lock is held.
+Everything runs on one loop, so no change between the last try and the registration is missed, and no lock is held;
+where others run between the registration of many keys, each is tried once more with its registration.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
+
+from klamm.runtime.time_slices import PIECE, CountedSlices, Slices
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -30,8 +33,10 @@ class DelayedOperation(Generic[KeyT]):
 class Purgatory(Generic[KeyT]):
     """Operations waiting under keys, at most `limit` of them: one more is answered at once as if its time were up."""
 
-    def __init__(self, limit: int = 100_000) -> None:
+    def __init__(self, limit: int = 100_000, slices: Slices | None = None) -> None:
+        """`slices`: for operations with many keys; without it, slices that count items."""
         self._limit = limit
+        self._slices = slices or CountedSlices()
         self._waiting = 0
         self._by_key: dict[KeyT, dict[DelayedOperation[KeyT], None]] = {}  # a dict keeps the order of arrival
 
@@ -46,18 +51,24 @@ class Purgatory(Generic[KeyT]):
     async def wait(self, keys: Iterable[KeyT], is_done: Callable[[Iterable[KeyT]], bool], timeout_s: float) -> bool:
         """Wait until `is_done` is true; False where the timeout came first or the purgatory is full.
 
-        `is_done` gets the keys that may have changed: all at first. It remembers what it found of the others.
+        `is_done` gets the keys that may have changed: all at first, those of many keys in time slices. It remembers
+        what it found of the others.
         """
         own_keys = tuple(keys)
-        if is_done(own_keys):
+        if len(own_keys) > PIECE:
+            await self._slices.run(map(is_done, zip(own_keys)))
+        if is_done(() if len(own_keys) > PIECE else own_keys):
             return True
         if timeout_s <= 0 or self._waiting >= self._limit:
             return False
         loop = asyncio.get_running_loop()
         operation = DelayedOperation(is_done, loop.create_future())
-        self._register(operation, own_keys)
         timer = loop.call_later(timeout_s, operation.complete, False)
+        self._waiting += 1
         try:
+            rest = self._slices.begin(self._register(operation, own_keys))
+            if rest is not None:
+                await rest
             return await operation.future
         finally:
             timer.cancel()
@@ -78,17 +89,21 @@ class Purgatory(Generic[KeyT]):
         for key in list(self._by_key):
             self.check(key)
 
-    def _register(self, operation: DelayedOperation[KeyT], keys: tuple[KeyT, ...]) -> None:
-        """Add the operation under each key."""
-        self._waiting += 1
+    def _register(self, operation: DelayedOperation[KeyT], keys: tuple[KeyT, ...]) -> Iterator[None]:
+        """Add the operation under each key, and pause; of many, each is tried again, since others ran meanwhile."""
         for key in keys:
             self._by_key.setdefault(key, {})[operation] = None
+            if len(keys) > PIECE and operation.is_done((key,)):
+                operation.complete(True)
+            yield
 
     def _forget(self, operation: DelayedOperation[KeyT], keys: tuple[KeyT, ...]) -> None:
-        """Remove the operation from each key."""
+        """Remove the operation from each key under which it was registered."""
         self._waiting -= 1
         for key in keys:
-            operations = self._by_key[key]
+            operations = self._by_key.get(key)
+            if operations is None:
+                continue
             operations.pop(operation, None)
             if not operations:
                 del self._by_key[key]

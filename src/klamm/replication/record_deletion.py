@@ -43,7 +43,6 @@ class RecordDeletion:
         required: dict[TopicPartition, int] = {}
         await self._slices.run(self._delete_each(offsets, required, results))
         is_done = self._completion_check(required, results)
-        await self._slices.run(map(is_done, zip(list(required))))
         if not await self._deletes.wait(required, is_done, timeout_ms / 1000):
             for topic_partition in required:
                 results[topic_partition] = results[topic_partition]._replace(error=ErrorCode.REQUEST_TIMED_OUT)

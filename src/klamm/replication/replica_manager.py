@@ -85,8 +85,9 @@ class ReplicaManager:
         self._settings = settings = settings or ReplicationSettings()
         self._logs = logs
         self._alter_partition = AlterPartitionManager(broker_id, broker_epoch, send_alter_partition)
-        self._produces: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
-        self._deletes: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
+        limit, slices = settings.max_waiting_requests, world.request_slices
+        self._produces: Purgatory[TopicPartition] = Purgatory(limit, slices)
+        self._deletes: Purgatory[TopicPartition] = Purgatory(limit, slices)
         context = ReplicationContext(
             broker_id, metadata, self._alter_partition, self._produces, self._deletes, _now_ms, quotas.leader,
             settings.replica_lag_time_max_ms,

@@ -109,7 +109,7 @@ def test_the_purgatory_checks_only_the_requests_of_the_given_key() -> None:
             return not left
 
         waiting = asyncio.create_task(purgatory.wait(range(5_000), is_done, 10))
-        await asyncio.sleep(0)
+        await asyncio.sleep(1)  # it is registered in time slices
         looked_at.clear()
         for key in range(5_000):
             left.discard(key)
@@ -117,5 +117,34 @@ def test_the_purgatory_checks_only_the_requests_of_the_given_key() -> None:
 
         assert await waiting is True
         assert looked_at == list(range(5_000))
+
+    SimulatedLoop().run(main())
+
+
+def test_a_change_while_a_delayed_operation_is_registered_under_many_keys_is_not_missed() -> None:
+    async def main() -> None:
+        keys = [str(number) for number in range(1_000)]
+        left = dict.fromkeys(keys)
+        changed: set[str] = set()
+
+        def is_done(named: Iterable[str]) -> bool:
+            for key in changed.intersection(named):
+                left.pop(key, None)
+            return not left
+
+        purgatory: Purgatory[str] = Purgatory()
+        waiting = asyncio.create_task(purgatory.wait(keys, is_done, 10))
+        held_at_once = 0
+        for start in range(0, len(keys), 20):
+            before = len(list(purgatory.keys))
+            await asyncio.sleep(0)
+            held_at_once = max(held_at_once, len(list(purgatory.keys)) - before)
+            for key in keys[start : start + 20]:
+                changed.add(key)
+                purgatory.check(key)
+        assert await waiting is True
+        assert asyncio.get_running_loop().time() == 0
+        assert 0 < held_at_once < len(keys) // 2
+        assert (len(purgatory), list(purgatory.keys)) == (0, [])
 
     SimulatedLoop().run(main())
