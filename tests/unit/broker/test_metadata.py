@@ -172,6 +172,15 @@ async def test_metadata_contains_authorized_operations_only_on_request(creation:
     assert only(asked).topic_authorized_operations > 0
 
 
+async def test_metadata_tells_no_authorized_operations_of_an_unknown_topic_id(creation: Creation) -> None:
+    by_id = [MetadataRequestTopic(topic_id=uuid.UUID(int=5), name=None)]
+    message = MetadataRequest(topics=by_id, include_topic_authorized_operations=True)
+
+    unknown = only(await ask(creation, message))
+
+    assert (unknown.error_code, unknown.topic_authorized_operations) == (ErrorCode.UNKNOWN_TOPIC_ID, -(2**31))
+
+
 @pytest.mark.parametrize("version", range(13))
 async def test_a_large_metadata_response_encoded_in_pieces_equals_one_encoded_at_once(
     creation: Creation, version: int, monkeypatch: pytest.MonkeyPatch

@@ -312,7 +312,7 @@ class TestListOffsets:
         assert (answer.error_code, answer.timestamp, answer.offset) == (ErrorCode.NONE, 5, 6)
         assert answer.leader_epoch == (4 if version >= 4 else -1)
 
-    @pytest.mark.parametrize(("version", "timestamp"), [(6, -3), (7, -4), (8, -5), (9, -6)])
+    @pytest.mark.parametrize(("version", "timestamp"), [(0, -3), (6, -3), (7, -4), (8, -5), (9, -6)])
     def test_list_offsets_refuses_special_timestamps_that_only_later_versions_support(
         self, replicas: Replicas, version: int, timestamp: int
     ) -> None:

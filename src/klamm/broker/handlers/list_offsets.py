@@ -67,6 +67,9 @@ class ListOffsets:
             partitions = []
             for requested in topic.partitions:
                 await slices.checkpoint()
+                if requested.timestamp < _EARLIEST:
+                    partitions.append(_refusal(requested, ErrorCode.UNSUPPORTED_VERSION))
+                    continue
                 topic_partition = TopicPartition(topic.name, requested.partition_index)
                 error, offsets = self._replicas.segment_offsets_before(
                     topic_partition, requested.timestamp, requested.max_num_offsets, replica_id

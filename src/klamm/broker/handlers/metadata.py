@@ -162,7 +162,8 @@ class Metadata:
             topics = await self._describe_requested(request, message, slices)
         if message.include_topic_authorized_operations:
             for topic in topics:
-                topic.topic_authorized_operations = _ALL_TOPIC_OPERATIONS
+                if topic.name is not None:  # of an unknown id there is nothing to tell
+                    topic.topic_authorized_operations = _ALL_TOPIC_OPERATIONS
         return self._response(request, message, topics)
 
     def _response(
