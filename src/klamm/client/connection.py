@@ -172,7 +172,10 @@ class Connection(asyncio.BufferedProtocol):
             while self._transport is not None and (frame := self._received.next_frame()) is not None:
                 self._on_response(frame)
         except BadFrameSize as error:
-            self._fail_and_close(f"{self.peer}: {error}")
+            self._fail_and_close(
+                f"{self.peer} does not speak Kafka's protocol: it announced a response of {error.size} bytes. Give the "
+                "port of a broker's PLAINTEXT listener"
+            )
         except ConnectionLost as error:
             self._fail_and_close(str(error))
 

@@ -118,6 +118,18 @@ async def test_a_malformed_response_closes_the_connection(connection: Connection
     assert peer.aborted
 
 
+async def test_a_response_with_an_impossible_length_closes_the_connection(
+    connection: Connection, peer: RecordingTransport
+) -> None:
+    asked = versions(connection)
+
+    feed(peer, b"\xff\xff\xff\x00")
+
+    with pytest.raises(ConnectionLost, match=r"^b1:9092 does not speak Kafka's protocol: .* of -256 bytes"):
+        await asked
+    assert peer.aborted
+
+
 async def test_a_bug_in_a_decoder_ends_the_request(
     connection: Connection, peer: RecordingTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
