@@ -23,6 +23,8 @@ Assignments = Mapping[str, bytes]
 """By member id."""
 
 TOMBSTONES_IN_BATCH: Final = 1_000
+MIN_OFFSET_BYTES: Final = 30
+"""Of the key and the value of a committed offset, without the group id, in any version."""
 _NO_ACKS: Final = 0
 
 _NOT_AVAILABLE: Final = dict.fromkeys(
@@ -125,6 +127,10 @@ class OffsetsTopic:
         else:
             appended = await self._append(partition, records, acks, producer)
         return appended._replace(error=OFFSET_ERRORS.get(appended.error, appended.error))
+
+    def has_too_many(self, group_id: str, partition: int, offsets: int) -> bool:
+        """Whether so many offsets of the group make a batch that would be refused, whatever the offsets are."""
+        return self._is_too_large(partition, offsets * (MIN_OFFSET_BYTES + len(group_id)))
 
     async def store_removal(
         self, group_id: str, partition: int, removed: Sequence[TopicPartition], *, with_group: bool

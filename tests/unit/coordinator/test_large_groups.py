@@ -13,13 +13,15 @@ from tests.unit.coordinator.groups_room import GROUP, P0, Room, play
 from tests.unit.coordinator.test_offsets import SUBSCRIBED
 
 from klamm.coordinator import offsets_topic
+from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.decision_journal import MAX_LISTED
 from klamm.coordinator.group import Group
 from klamm.coordinator.member import Member
-from klamm.coordinator.records import read_group_value
+from klamm.coordinator.records import offset_key, offset_value, read_group_value
 from klamm.coordinator.requests import JoinResult, LeavingMember, SyncResult
 from klamm.coordinator.states import EMPTY, PREPARING_REBALANCE, STABLE
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.runtime.time_slices import PIECE, CountedSlices
 
 MEMBERS = 10_000
@@ -366,3 +368,23 @@ def test_an_offset_commit_over_the_maximum_batch_size_is_refused_without_buildin
         assert room.fetch([P0]) == {P0: -1}
 
     play(body)
+
+
+def test_an_offset_commit_of_too_many_partitions_is_refused_without_encoding_an_offset() -> None:
+    """A million of them would hold the event loop for many seconds, only to be refused."""
+
+    async def body(room: Room) -> None:
+        offsets = {TopicPartition("orders", number): 5 for number in range(100)}
+        room.log.max_bytes = 100 * (offsets_topic.MIN_OFFSET_BYTES + len(GROUP)) - 1
+        with patch.object(offsets_topic, "offset_value", side_effect=AssertionError):
+            assert await room.commit(offsets) == dict.fromkeys(offsets, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        assert room.fetch() == {}
+
+    play(body)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_no_committed_offset_is_smaller_than_the_estimate(version: int) -> None:
+    key, value = offset_key(GROUP, TopicPartition("t", 0)), offset_value(Offset(0), version)
+
+    assert len(key) + len(value) >= offsets_topic.MIN_OFFSET_BYTES + len(GROUP)

@@ -77,7 +77,10 @@ async def _store(
     limit = context.settings.offset_metadata_max_bytes
     accepted = {partition: offset for partition, offset in offsets.items() if len(offset.metadata) <= limit}
     errors: Errors = dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
-    if accepted:
+    partition = context.groups.partition_of(group.group_id)
+    if context.topic.has_too_many(group.group_id, partition, len(accepted)):
+        errors.update(dict.fromkeys(accepted, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
+    elif accepted:
 
         async def store() -> None:
             """Append the accepted offsets to `__consumer_offsets`, and set each partition's result in `errors`."""
