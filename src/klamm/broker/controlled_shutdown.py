@@ -28,8 +28,16 @@ _LEADERSHIP_CHECK_S: Final = 0.01
 log = structlog.get_logger("node")
 
 
+class _Skipped(Exception):
+    """There is nobody to ask; the reason is the text."""
+
+
 class ControlledShutdown:
-    """Asks up to `controlled.shutdown.max.retries` times. The last node of a cluster does not ask."""
+    """Asks up to `controlled.shutdown.max.retries` times. The last node of a cluster does not ask.
+
+    Between two times it waits for `controlled.shutdown.retry.backoff.ms`, as Apache Kafka does. Without an answer of a
+    controller it looks for one all that time, so that it leaves soon after another controller was elected.
+    """
 
     def __init__(
         self, world: World, config: NodeConfig, broker_id: BrokerId, broker_epoch: int, sessions: ZooKeeperSessions
@@ -42,59 +50,67 @@ class ControlledShutdown:
 
     async def run(self) -> bool:
         """Ask the controller to move this broker's leaders; True once it has moved all that can move. Never raises."""
-        for attempt in range(1, self._config.controlled_shutdown_max_retries + 1):
-            try:
-                async with asyncio.timeout(_ZOOKEEPER_TIMEOUT_S):
-                    address = await self._controller_address()
-            except (KlammError, TimeoutError) as error:
-                why = str(error) or f"no answer from ZooKeeper within {_ZOOKEEPER_TIMEOUT_S:g} s"
-                log.warning(
-                    "controlled shutdown skipped: cannot read the controller from ZooKeeper; the controller moves the "
-                    "leaders when the session of this broker expires",
-                    reason=why,
-                )
-                return False
-            if address is None:
-                log.info("controlled shutdown skipped: no other broker is registered")
-                return False
-            try:
-                remaining = await self._request_shutdown(address)
-            except KlammError as error:
-                log.warning(
-                    "controlled shutdown: no answer from the controller; retrying",
-                    attempt=attempt,
-                    reason=str(error),
-                    retry_s=_CONTROLLER_RETRY_S,
-                )
-                await asyncio.sleep(_CONTROLLER_RETRY_S)  # the next one is elected at once
-                continue
-            if not remaining:
-                log.info("controlled shutdown: all leaders have moved", attempt=attempt)
-                return True
-            retry_s = self._config.controlled_shutdown_retry_backoff_ms / 1000
-            log.warning(
-                "controlled shutdown: this broker still leads partitions; retrying",
-                attempt=attempt,
-                partitions=remaining,
-                retry_s=retry_s,
-            )
-            await asyncio.sleep(retry_s)
+        loop = asyncio.get_running_loop()
+        retry_s = self._config.controlled_shutdown_retry_backoff_ms / 1000
+        attempts = self._config.controlled_shutdown_max_retries
+        try:
+            for attempt in range(1, attempts + 1):
+                until = loop.time() + (retry_s if attempt < attempts else 0)
+                remaining = await self._ask(attempt, until)
+                if remaining == 0:
+                    log.info("controlled shutdown: all leaders have moved", attempt=attempt)
+                    return True
+                if remaining is not None:
+                    log.warning(
+                        "controlled shutdown: this broker still leads partitions",
+                        attempt=attempt,
+                        attempts=attempts,
+                        partitions=remaining,
+                    )
+                await asyncio.sleep(until - loop.time())
+        except _Skipped as skipped:
+            log.warning("controlled shutdown skipped", reason=str(skipped))
         return False
 
-    async def _controller_address(self) -> Address | None:
-        """Return the address of the controller; None where no other broker is registered."""
-        store = self._sessions.store
+    async def _ask(self, attempt: int, until: float) -> int | None:
+        """Return how many partitions this broker still leads that could move; None without an answer.
+
+        Where no controller answers, others are asked until the loop's time `until`. Raises _Skipped.
+        """
+        loop = asyncio.get_running_loop()
+        logged = ""
         while True:
-            brokers = (await store.read_brokers()).brokers
-            if set(brokers) <= {self._broker_id}:
+            try:
+                return await self._request_shutdown(await self._controller_address())
+            except KlammError as error:
+                if str(error) != logged:
+                    logged = str(error)
+                    log.warning("controlled shutdown: no answer from the controller", attempt=attempt, reason=logged)
+            if loop.time() + _CONTROLLER_RETRY_S > until:
                 return None
-            controller = await store.read_controller()
-            if controller is not None and controller.broker in brokers:
-                name = self._config.control_plane_listener or self._config.inter_broker_listener
-                endpoint = brokers[controller.broker].broker.endpoint(name)
-                if endpoint is not None:
-                    return Address(endpoint.host, endpoint.port)
             await asyncio.sleep(_CONTROLLER_RETRY_S)
+
+    async def _controller_address(self) -> Address:
+        """Return the address of the controller. Raises KlammError where there is none, _Skipped."""
+        store = self._sessions.store
+        try:
+            async with asyncio.timeout(_ZOOKEEPER_TIMEOUT_S):
+                brokers = (await store.read_brokers()).brokers
+                controller = await store.read_controller()
+        except (KlammError, TimeoutError) as error:
+            why = str(error) or f"no answer from ZooKeeper within {_ZOOKEEPER_TIMEOUT_S:g} s"
+            raise _Skipped(
+                f"cannot read the controller from ZooKeeper: {why}. The controller moves the leaders when the session "
+                "of this broker ends."
+            ) from error
+        if set(brokers) <= {self._broker_id}:
+            raise _Skipped("no other broker is registered")
+        if controller is not None and controller.broker in brokers:
+            name = self._config.control_plane_listener or self._config.inter_broker_listener
+            endpoint = brokers[controller.broker].broker.endpoint(name)
+            if endpoint is not None:
+                return Address(endpoint.host, endpoint.port)
+        raise KlammError("no controller is elected, or it is not registered as a broker")
 
     async def _request_shutdown(self, controller: Address) -> int:
         """Send ControlledShutdown.

@@ -51,6 +51,7 @@ class Surroundings:
         self.count = count
         self.asked: list[ControlledShutdownRequest] = []
         self.zookeeper_fails = False
+        self.has_controller = True
         self.newest = 3
         """Version of ControlledShutdown that the controller knows."""
         self.versions: list[int] = []
@@ -68,8 +69,8 @@ class Surroundings:
             found[BrokerId(number)] = Registration(Broker(BrokerId(number), (endpoint,)))
         return Registrations(found, {})
 
-    async def read_controller(self) -> ControllerZnode:
-        return ControllerZnode(BrokerId(2), 77, 0, is_kraft=False)
+    async def read_controller(self) -> ControllerZnode | None:
+        return None if not self.has_controller else ControllerZnode(BrokerId(2), 77, 0, is_kraft=False)
 
     async def connect(self, make: Any, host: str, port: int) -> Connection:
         assert host == "h2"
@@ -104,14 +105,9 @@ class Surroundings:
         asyncio.get_running_loop().call_soon(feed, transport, frame)
 
 
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.broker.controlled_shutdown._CONTROLLER_RETRY_S", 0)
-
-
-async def leave(around: Surroundings) -> bool:
+async def leave(around: Surroundings, retry_backoff_ms: int = 0) -> bool:
     """Run a controlled shutdown; whether all leaders moved."""
-    text = b"zookeeper.connect=z:1\ncontrolled.shutdown.retry.backoff.ms=0"
+    text = f"zookeeper.connect=z:1\ncontrolled.shutdown.retry.backoff.ms={retry_backoff_ms}".encode()
     world = World(RealClock(), around, RealDisk(), RealRandomness())  # type: ignore[arg-type]
     return await ControlledShutdown(world, parse_node_config(text, "x"), US, 44, around).run()  # type: ignore[arg-type]
 
@@ -144,6 +140,33 @@ async def test_controlled_shutdown_gives_up_after_three_attempts(answer: Control
 
     assert not await leave(around)
     assert len(around.asked) == 3
+
+
+def test_a_broker_in_controlled_shutdown_asks_until_another_controller_is_elected() -> None:
+    async def main() -> None:
+        around = Surroundings([None] * 8 + [MOVED])
+        around.has_controller = False
+        loop = asyncio.get_running_loop()
+        loop.call_later(3.6, setattr, around, "has_controller", True)
+
+        assert await leave(around, 5_000)
+        assert loop.time() == pytest.approx(3.6 + 8 * 0.25, abs=0.3), "asked every quarter of a second, for 10 s"
+
+    SimulatedLoop().run(main())
+
+
+@pytest.mark.parametrize(("answer", "asked"), [(None, 41), (REMAIN, 3)], ids=["connection lost", "remains"])
+def test_a_broker_in_controlled_shutdown_gives_up_after_two_pauses(
+    answer: ControlledShutdownResponse | None, asked: int
+) -> None:
+    async def main() -> None:
+        around = Surroundings([answer] * 100)
+
+        assert not await leave(around, 5_000)
+        assert len(around.asked) == pytest.approx(asked, abs=2)
+        assert asyncio.get_running_loop().time() == pytest.approx(10, abs=0.5)
+
+    SimulatedLoop().run(main())
 
 
 async def test_the_last_live_broker_skips_controlled_shutdown() -> None:
