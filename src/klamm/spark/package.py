@@ -21,7 +21,7 @@ UNPACKED: Final = "klamm-packages"
 """The name under which an executor unpacks the archive, below its working directory."""
 _OWN: Final = ("klamm", "pyspark_klamm")
 _NEEDED: Final = (
-    "cramjam", "google-crc32c", "lz4", "msgspec", "numpy", "prometheus-client", "pyarrow", "zstandard",
+    "cramjam", "google-crc32c", "lz4", "msgspec", "numpy", "prometheus-client", "pyarrow", "structlog", "zstandard",
 )  # fmt: skip
 _IF_INSTALLED: Final = ("fastavro",)
 """Without it this machine plans no read of Avro either."""
