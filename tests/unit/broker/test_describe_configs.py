@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from tests.unit.broker.cluster_state import cache, request
+from tests.unit.coordinator.test_large_groups import ObservedSlices
 
 from klamm.broker.handlers.describe_configs import DescribeConfigs
 from klamm.config.dynamic_config import DynamicConfig
@@ -171,3 +172,19 @@ async def test_an_unknown_config_key_is_described_without_its_value() -> None:
     plugin = entry(await describe(BROKER, "1", broker={"my.plugin": "secret"}), "my.plugin")
 
     assert (plugin.value, plugin.is_sensitive, plugin.config_type, plugin.config_source) == (None, True, 0, 2)
+
+
+async def test_another_request_may_be_served_before_each_resource_of_describe_configs() -> None:
+    """A broker has hundreds of configs, and a small request may name it a thousand times."""
+
+    async def read_topic_config(topic: str) -> Mapping[str, str]:
+        return {}
+
+    checkpoints: list[None] = []
+    slices = ObservedSlices(lambda: checkpoints.append(None))
+    handler = DescribeConfigs(BrokerId(1), DynamicConfig(node_config(GIVEN)), cache(), read_topic_config, LogLevels())
+    message = DescribeConfigsRequest([DescribeConfigsResource(BROKER, "1", ("log.dirs",))] * 300)
+
+    response = await handler.handle(request(ApiKey.DESCRIBE_CONFIGS, 4)._replace(slices=slices), message)
+
+    assert (len(response.results), len(checkpoints)) == (300, 300)

@@ -61,11 +61,14 @@ class DescribeConfigs:
 
     async def handle(self, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
         """Answer DescribeConfigs: the configs of each topic or broker, with their sources."""
-        slices = request.slices
-        results = [await self._describe(message, resource) async for resource in slices.each(message.resources)]
-        if request.version == 0:  # it only has whether the value is the default
-            for config in (c for result in results for c in result.configs):
-                config.is_default = config.config_source == ConfigSource.DEFAULT
+        results: list[DescribeConfigsResult] = []
+        for resource in message.resources:
+            await request.slices.checkpoint()  # a broker has hundreds of configs
+            result = await self._describe(message, resource)
+            if request.version == 0:  # it only has whether the value is the default
+                for config in result.configs:
+                    config.is_default = config.config_source == ConfigSource.DEFAULT
+            results.append(result)
         return DescribeConfigsResponse(results=results)
 
     async def _describe(
