@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
+import structlog
+
 from klamm.log.errors import StorageFailed
 from klamm.log.future_logs import FutureLogs
 from klamm.log.housekeeping import Housekeeping
@@ -15,6 +17,9 @@ from klamm.log.names import REPLACED_BY
 from klamm.log.registry import REPAIR, LogRegistry
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
+from klamm.wire.records import CorruptRecords
+
+logger = structlog.get_logger("logs")
 
 _MAX_PREFERRED: Final = 100_000
 
@@ -84,6 +89,25 @@ class DirectoryMoves:
                 self._begin_copying(log)
             except OSError as error:
                 self._registry.take_offline(self._registry.homes[partition], str(error))
+                continue
+            self._restart_outdated(log, self._futures.logs[partition])
+
+    def _restart_outdated(self, log: Log, copy: Log) -> None:
+        """Empty the copy of a log that was compacted since, while the directory of the copy was offline.
+
+        The copy has records that the log lost, also values whose tombstones are gone: deleted keys would return.
+        """
+        if not log.config.is_compacted:
+            return
+        with suppress(StorageFailed, CorruptRecords):  # a directory that failed is offline; damage stops the copy
+            if log.bytes_before(copy.end_offset) == copy.size:
+                return
+            logger.info(
+                "a log was compacted since its copy to another log directory began: the copy begins again",
+                partition=str(log.partition),
+                directory=copy.directory,
+            )
+            copy.truncate_fully_and_start_at(log.start_offset)
 
     def _keep_used_logs(self) -> None:
         """Remove the marks of logs that are used because the directory of the log that replaced them is offline.

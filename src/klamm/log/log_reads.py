@@ -42,6 +42,16 @@ class ReadableLog(LogStorage):
         with self._translating_io_errors():
             return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
 
+    def bytes_before(self, offset: int) -> int:
+        """How many bytes the batches have that end before `offset`. Raises StorageFailed, CorruptRecords."""
+        self._check_usable()
+        slot = self.segments.slot_of(offset)
+        size = sum(segment.size for segment in self.segments.from_slot(0)[:slot])
+        with self._translating_io_errors():
+            segment = self.segments.from_slot(slot)[0]
+            found = segment.find(offset)
+        return size + (segment.size if found is None else found.position)
+
     def slice(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one_message: bool) -> ReadResult:
         """Read like `read`, but return a slice of the file, whose bytes can be read later, even after a deletion.
 

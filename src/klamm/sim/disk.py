@@ -96,6 +96,10 @@ class SimulatedDisk:
         self._listings.clear()
         self._unsynced = [change for change in self._unsynced if not change.is_below(directory)]
 
+    def repair(self, directory: str) -> None:
+        """Let the device of this directory work again, with what it had."""
+        del self._failed[directory]
+
     def is_failed(self, path: str) -> bool:
         """Whether the path lies in a directory whose disk an injected fault made fail."""
         return any((path + "/").startswith(directory + "/") for directory in self._failed)

@@ -6,12 +6,17 @@ import pytest
 from tests.support.managed_logs import get_or_create
 from tests.support.real_logs import real_batch, values
 from tests.support.replica_cluster import P0, ReplicaCluster
+from tests.unit.log.compaction import COMPACTED, Workload, cleaner, committed, compacted_log
+from tests.unit.log.simulated_node import SimulatedNode
+from tests.unit.log.support import ORDERS
 from tests.unit.replication.runs import Run
 
 from klamm.log.epochs import EpochEntry, LeaderEpochs
 from klamm.log.log import Log
+from klamm.log.manager import LogManager
 from klamm.replication.log_copy import LogCopy
 from klamm.replication.truncation import common_end
+from klamm.runtime.workers import InlineWorkers
 
 CHUNK = 1 << 20
 
@@ -84,6 +89,43 @@ def test_a_log_copy_restarts_when_the_source_is_emptied_or_its_next_records_dele
         assert (copy.start_offset, copy.end_offset) == (52, 52)
 
     run_on_disk(scenario, brokers=(1,), directory_count=2)
+
+
+@pytest.mark.parametrize("is_compacted_meanwhile", [True, False])
+def test_a_log_copy_begins_again_after_a_start_only_where_its_source_was_compacted_meanwhile(
+    is_compacted_meanwhile: bool,
+) -> None:
+    """While the directory of the copy is offline, nothing pauses the cleaner: what it removes must not come back."""
+    node, workload = SimulatedNode(1, "/data1", "/data2"), Workload(1)
+
+    async def begin(logs: LogManager) -> None:
+        logs.moves.prefer_directory(ORDERS, "/data1")
+        source = compacted_log(logs)
+        workload.append(source, 40, node.clock.ms)
+        copy = logs.moves.create_future(ORDERS, "/data2")
+        await LogCopy(source, copy, 2_000).copy_chunk()
+        await copy.flush()
+        await logs.write_small_files()
+
+    async def compact(logs: LogManager) -> None:
+        workload.append(logs.logs[ORDERS], 5, node.clock.ms)
+        assert await cleaner(node.world, logs).clean_next(InlineWorkers())
+
+    async def finish(logs: LogManager) -> None:
+        source, copy = logs.logs[ORDERS], logs.moves.futures[ORDERS]
+        begins_again = copy.end_offset == source.start_offset
+        copying = LogCopy(source, copy, CHUNK)
+        while not copying.is_complete:
+            await copying.copy_chunk()
+        assert committed(copy) == committed(source)
+        assert begins_again is is_compacted_meanwhile
+
+    node.run(begin, {"orders": COMPACTED})
+    if is_compacted_meanwhile:
+        node.disk.fail("/data2")
+        node.run(compact, {"orders": COMPACTED})
+        node.disk.repair("/data2")
+    node.run(finish, {"orders": COMPACTED})
 
 
 COMMON = {
