@@ -178,6 +178,8 @@ class Loader:
                 segment.load_indexes()
                 if is_last:
                     segment.check_end()
+                    if not self._known.is_clean:
+                        segment.complete_time_index()
             except (FileNotFoundError, CorruptFile, CorruptRecords) as error:
                 self._rebuild_indexes(segments, slot, str(error), transactions=damaged_transactions is not None)
             else:

@@ -292,6 +292,15 @@ class Segment:
             if found.header.max_timestamp > self.largest.timestamp:
                 self.largest = TimestampOffset(found.header.max_timestamp, found.header.last_offset)
 
+    def complete_time_index(self) -> None:
+        """Add the entry with the largest timestamp, which a roll writes, if it is missing.
+
+        Raises OSError, CorruptRecords.
+        """
+        self.restore_largest_timestamp()
+        self.time_index.append(*self.largest)
+        self.write_indexes()
+
     # -- truncate, close ---------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.support.managed_logs import get_or_create
 from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
-from tests.unit.log.support import ORDERS, batch, values_of
+from tests.unit.log.support import NOW_MS, ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import BadLogDirectory, CorruptFile, StorageFailed
@@ -228,6 +228,33 @@ def test_a_log_deletion_that_was_fsynced_survives_power_loss() -> None:
         back.update(node.run(partitions))
 
     assert back == {LAMPS}  # its deletion was not synced
+
+
+def test_the_newest_time_of_a_rolled_segment_survives_power_loss() -> None:
+    """Its last entry in the time index is written by the roll, after the segment was flushed to its end."""
+    node = SimulatedNode()
+
+    async def roll(logs: LogManager) -> None:
+        log = get_or_create(logs, ORDERS, TopicConfig.parse(), TOPIC_ID, is_new=True)
+        for number in range(3):
+            log.append_as_leader(batch("a", timestamp=NOW_MS + number), 3)
+        await log.flush()
+        await logs.write_recovery_points()
+        log.roll()
+        log.append_as_leader(batch("b", timestamp=NOW_MS + 9), 3)
+        node.disk.sync_directory(log.directory)
+        node.disk.open(f"{log.directory}/{3:020}.log").sync()
+
+    async def look_up(logs: LogManager) -> list[int]:
+        log = logs.logs[ORDERS]
+        found = [await log.offset_for_timestamp(NOW_MS + number) for number in (1, 2, 3)]
+        assert log.segments.first.largest_timestamp().timestamp == NOW_MS + 2
+        return [record.offset for record in found if record is not None]
+
+    node.run(roll)
+    node.disk.lose_power(PowerLoss.ALL)
+
+    assert node.run(look_up) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("is_offline", [False, True], ids=["sync fails", "offline before"])
