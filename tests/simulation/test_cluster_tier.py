@@ -89,6 +89,55 @@ def test_nodes_that_compact_the_same_partition_at_the_same_time_do_not_mix_their
     assert outcome.reached["records removed by compaction"] > 0
 
 
+def test_deleted_keys_stay_deleted_in_the_simulation() -> None:
+    """Their tombstones are gone in the end: one invariant compares them with the clock."""
+    options = replace(Options.plain(1), deleting_producers=1, delete_retention_ms=1_000, cleaner_backoff_ms=500)
+
+    outcome = run_script(Script(options, [], 25.0))
+
+    assert outcome.violation is None
+    assert outcome.reached["reads of the compacted topic"] > 10
+    assert outcome.reached["records removed by compaction"] > 0
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_a_replica_moves_to_another_log_directory_in_the_simulation(node: int) -> None:
+    moves = [
+        ScheduledAction(10.0 + n, "move log", {"replica": ["t1", 0, node], "directory": directory})
+        for n, directory in enumerate(("/data1", "/data2"))
+    ]
+    kill = ScheduledAction(11.01, "kill", {"role": "any node", "node": node, "back_s": 1.0})
+
+    outcome = run_script(script(*moves, kill)._replace(options=replace(Options.plain(1), directories=2)))
+
+    assert outcome.violation is None
+    assert outcome.reached["logs moved to another directory"] > 0
+
+
+def test_records_that_an_operator_deletes_in_the_simulation_are_not_missed() -> None:
+    second = ScheduledAction(2.1, "create topic", {**TOPIC, "topic": "t2"})
+    small = ScheduledAction(3.0, "change segment size", {"topic": "t2", "bytes": "1000"})
+    deletion = ScheduledAction(15.0, "delete records", {"partition": ["t2", 0], "part": 0.8})
+
+    outcome = run_script(script(second, small, deletion), with_story=True)
+
+    assert outcome.violation is None
+    assert any("the records of t2-0 before" in line for line in outcome.story)
+    assert not any("are not deleted" in line for line in outcome.story)
+
+
+def test_throttles_and_retention_in_the_simulation_end_with_complete_replicas() -> None:
+    second = ScheduledAction(2.1, "create topic", {**TOPIC, "topic": "t2"})
+    throttle = ScheduledAction(5.0, "throttle", {"topic": "t1", "bytes_per_s": 500})
+    retention = ScheduledAction(6.0, "change retention", {"topic": "t2", "retention": [3000, -1]})
+    move = ScheduledAction(10.0, "reassign", {"partition": ["t1", 0], "target": [2, 3, 4], "cancels": False})
+
+    outcome = run_script(script(second, throttle, retention, move)._replace(options=Options.plain(1, nodes=4)), True)
+
+    assert outcome.violation is None
+    assert not any("are not changed" in line for line in outcome.story)
+
+
 def test_unsynced_records_lost_in_a_power_loss_of_all_isr_members_are_no_violation() -> None:
     facts = {"nodes": [1, 2, 3], "back_s": 1.0, "how": "all"}
 

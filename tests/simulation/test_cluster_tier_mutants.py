@@ -3,16 +3,22 @@
 from dataclasses import replace
 
 import pytest
-from tests.simulation.injected_bugs import groups, logs, replication_and_log, transactions
+from tests.simulation.injected_bugs import groups, logs, records, replication_and_log, transactions
 from tests.simulation.injected_bugs.mutant import Mutant
 
 from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER
-from klamm.sim.cluster_tier.options import Options
-from klamm.sim.cluster_tier.run import run_schedule, run_script
-from klamm.sim.scripts.script import Script, decode_script
+from klamm.sim.cluster_tier.options import Options, write_script
+from klamm.sim.cluster_tier.run import run_script
+from klamm.sim.scripts.script import ScheduledAction, Script, decode_script
 from klamm.sim.scripts.shrink import violated_invariant
 
-MUTANTS = (*replication_and_log.MUTANTS, *logs.MUTANTS, *groups.MUTANTS, *transactions.MUTANTS)
+MUTANTS = (
+    *replication_and_log.MUTANTS,
+    *logs.MUTANTS,
+    *records.MUTANTS,
+    *groups.MUTANTS,
+    *transactions.MUTANTS,
+)
 NUMBERS = {row.name: row.number for row in (*OF_ZOOKEEPER, *ALWAYS, *AT_REST)}
 SOON = {
     "g": 102,
@@ -36,6 +42,12 @@ SOON = {
 """Mutants, and a seed that misses the guard; it is clean otherwise."""
 
 
+def earlier_schedule(seed: int) -> Script:
+    """The schedule of a seed without what was added later: the seeds above keep theirs."""
+    options = replace(Options.of(seed), added_verbs=(), deleting_producers=0, fetch_bytes=1 << 20)
+    return write_script(replace(options, cleaner_backoff_ms=15_000))
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Play a written script with one seed; `make prove ONLY=regressions` (--all-regressions) plays it with three."""
     if "script_seed" in metafunc.fixturenames:
@@ -47,7 +59,7 @@ def test_the_simulation_of_complete_nodes_catches_a_mutant_by_its_expected_invar
     [mutant] = [m for m in MUTANTS if m.number == number]
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
-        violation = run_schedule(seed).violation
+        violation = run_script(earlier_schedule(seed)).violation
 
     assert violation is not None
     assert NUMBERS[violated_invariant(violation)] in mutant.expected
@@ -115,6 +127,56 @@ def test_the_simulation_catches_a_cleaner_that_removes_the_newest_value_of_a_key
     assert clean.reached["records removed by compaction"] > 0
     assert violation is not None
     assert violated_invariant(violation) == "newest_values_survive_compaction"
+
+
+PLAIN = Options.plain(1)
+DELETING = replace(PLAIN, deleting_producers=1, delete_retention_ms=1_000, cleaner_backoff_ms=500)
+TWO_DIRECTORIES = replace(PLAIN, directories=2, fetch_bytes=500)
+REPLICAS = {"replication": 3, "replicas": [[1, 2, 3]], "min_isr": 2, "is_synced": False, "has_retention": False}
+TOPICS = [ScheduledAction(2.0 + n / 10, "create topic", {"topic": f"t{n + 1}", **REPLICAS}) for n in range(2)]
+SMALL_SEGMENTS = [
+    ScheduledAction(3.0, "change segment size", {"topic": topic, "bytes": "1000"}) for topic in ("t1", "t2")
+]
+SLOWLY = ScheduledAction(8.0, "throttle", {"topic": "t1", "bytes_per_s": 2000})
+DELETION = ScheduledAction(15.0, "delete records", {"partition": ["t2", 0], "part": 0.6})
+
+
+def move(at_s: float, topic: str, node: int, directory: str) -> ScheduledAction:
+    return ScheduledAction(at_s, "move log", {"replica": [topic, 0, node], "directory": directory})
+
+
+def kill(at_s: float, back_s: float) -> ScheduledAction:
+    return ScheduledAction(at_s, "kill", {"role": "any node", "node": 1, "back_s": back_s})
+
+
+MOVES = [move(10.0 + n, "t1", 1, f"/data{1 + n % 2}") for n in range(8)]
+BACK_AND_FORTH = [move(12.0 + n / 10, "t1", 1, f"/data{2 - n % 2}") for n in range(3)]
+COMPACTED_MOVES = [move(10.0 + n, "compacted", node, f"/data{1 + n}") for n in range(2) for node in (1, 2, 3)]
+WRITTEN = {
+    "tb1": Script(replace(DELETING, delete_retention_ms=60_000), [], 15.0),
+    "tb2": Script(DELETING, [], 15.0),
+    "tb3": Script(DELETING, [], 15.0),
+    "cl2": Script(replace(DELETING, compaction="min lag"), [], 15.0),
+    "mv1": Script(replace(PLAIN, directories=2, producers=3, device_s=0.02), [*TOPICS, *MOVES], 20.0),
+    "mv2": Script(TWO_DIRECTORIES, [*TOPICS, SLOWLY, *BACK_AND_FORTH, kill(13.0, 1.0)], 20.0),
+    "mv3": Script(replace(DELETING, directories=2, fetch_bytes=500), [*TOPICS, SLOWLY, *COMPACTED_MOVES], 25.0),
+    "dr1": Script(PLAIN, [*TOPICS, *SMALL_SEGMENTS, DELETION, kill(16.0, 9.0)], 25.0),
+    "dr2": Script(PLAIN, [*TOPICS, *SMALL_SEGMENTS, DELETION], 25.0),
+    "lo1": Script(PLAIN, [*TOPICS, *SMALL_SEGMENTS], 15.0),
+}
+"""A schedule that misses the guard of each mutant, and breaks nothing without the mutant."""
+
+
+@pytest.mark.parametrize(("number", "script"), WRITTEN.items(), ids=WRITTEN)
+def test_a_written_schedule_catches_a_mutant_by_its_expected_invariant(number: str, script: Script) -> None:
+    [mutant] = [m for m in MUTANTS if m.number == number]
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.apply(patch)
+        violation = run_script(script).violation
+
+    assert run_script(script).violation is None
+    assert violation is not None
+    assert NUMBERS[violated_invariant(violation)] in mutant.expected
 
 
 def test_every_mutant_of_complete_nodes_names_existing_invariants() -> None:

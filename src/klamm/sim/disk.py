@@ -34,6 +34,10 @@ class DiskObserver:
         """Called when a file is removed or renamed."""
         return
 
+    def on_directory_renamed(self, source: str, target: str) -> None:
+        """Called before a directory is renamed."""
+        return
+
     def on_error(self, call: str, path: str) -> None:
         """Called when a fault makes a call fail."""
         return
@@ -175,6 +179,7 @@ class SimulatedDisk:
         self._require_parent_directory(target)
         inode = self._names[source]
         if inode is None:
+            self.observer.on_directory_renamed(source, target)
             self._record(DirectoryRenamed(source, target))
         else:
             self.observer.on_remove(source)

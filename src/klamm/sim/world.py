@@ -21,10 +21,13 @@ class SimulatedClock:
     offset_ms: int = 0
     most_ahead_ms: int = 0
     """The largest offset so far."""
+    was_shifted: bool = False
+    """Whether it was ever wrong."""
 
     def shift(self, by_ms: int) -> None:
         """Move the clock forwards, or backwards."""
         self.offset_ms += by_ms
+        self.was_shifted = True
         self.most_ahead_ms = max(self.most_ahead_ms, self.offset_ms)
 
     def now_ms(self) -> int:

@@ -1,5 +1,5 @@
 from klamm.sim.cluster_tier.faults import FAULTS as TIER_FAULTS
-from klamm.sim.cluster_tier.operations import OPERATIONS as TIER_VERBS
+from klamm.sim.cluster_tier.verbs import OPERATIONS as TIER_VERBS
 from klamm.sim.faults.table import FAULTS
 from klamm.sim.random_streams import FORMER_NAMES, stream_of
 from klamm.sim.workload.verbs import SCRIPTED_VERBS, VERBS

@@ -25,19 +25,17 @@ from klamm.sim.cluster_tier.invariants.rest import FinalRead
 from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER, by_event
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.node import PORT, NodeSettings, SimulatedNode, log_directories, node_config
-from klamm.sim.cluster_tier.operations import (
-    FIRST_TOPIC,
-    OPERATION_TIMEOUT_S,
-    OPERATIONS,
-)
-from klamm.sim.cluster_tier.options import WARM_UP_S, Options
+from klamm.sim.cluster_tier.operations import FIRST_TOPIC, OPERATION_TIMEOUT_S, end_throttles
+from klamm.sim.cluster_tier.options import MIN_COMPACTION_LAG_MS, WARM_UP_S, Options
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     Assigned,
+    CallFailed,
     ClientEvent,
     CommitEnded,
     CommittedOffsetRead,
     DiskEvent,
+    LogReplaced,
     MemberGone,
     NodeStarted,
     Polled,
@@ -45,7 +43,9 @@ from klamm.sim.cluster_tier.trace import (
     PowerLost,
     ProducerStarted,
     Send,
+    TableRead,
 )
+from klamm.sim.cluster_tier.verbs import OPERATIONS
 from klamm.sim.cluster_tier.watch import DiskWatch, describe
 from klamm.sim.cluster_tier.workload import GROUP, ClientWorkload
 from klamm.sim.disk import SimulatedDisk
@@ -83,6 +83,10 @@ class ClusterTier(ScheduledRun):
         self._nodes: dict[int, SimulatedNode] = {}
         self._disk_logs: dict[int, DiskLogs] = {}
         self.tier = TierHistory(self.history, self._disk_logs)
+        self.tier.clocks = self.universe.clocks
+        if self.options.deleting_producers:
+            self.tier.delete_retention_s = self.options.delete_retention_ms / 1000
+            self.tier.compaction_lag_s = MIN_COMPACTION_LAG_MS / 1000 if self.options.compaction == "min lag" else 0.0
         self.operator: AsyncClient
         self.final_reads: dict[TopicPartition, FinalRead] = {}
         self.compacted_reads: dict[TopicPartition, FinalRead] = {}
@@ -195,7 +199,8 @@ class ClusterTier(ScheduledRun):
         o = self.options
         return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.directories, o.lag_ms, o.fetch_wait_ms, o.fetchers,
-            o.segment_bytes, o.checkpoint_ms, o.has_standby,
+            o.segment_bytes, o.checkpoint_ms, o.has_standby, o.cleaner_backoff_ms,
+            o.fetch_bytes,
         )  # fmt: skip
 
     def _session_of(self, machine: str) -> int:
@@ -291,6 +296,8 @@ class ClusterTier(ScheduledRun):
             self.log(f"{event.partition}: {event.after}")
         self._check(_OF_ZOOKEEPER.get(type(event), ()), self.history, event)
         self._check(_ASKED.get(type(event), ()), self.tier, event)
+        if isinstance(event, StateWritten):
+            self.tier.on_isr(event.partition, event.after.isr, self.loop.now)
         self.history.absorb(event)
 
     def _tell(self, event: Send | ClientEvent | DiskEvent) -> None:
@@ -320,6 +327,12 @@ class ClusterTier(ScheduledRun):
                 self.tier.on_position_lost(event)
             case PowerLost():
                 self.tier.on_power_lost(event)
+            case LogReplaced():
+                self.tier.logs_replaced += 1
+            case CallFailed():
+                self.tier.failed_disks.add(event.node)
+            case TableRead():
+                self.tier.tables_read += 1
 
     def _check(self, rows: Sequence[Row], history: object, event: object) -> None:
         """Check the event against these invariants, and record each violation."""
@@ -344,6 +357,8 @@ class ClusterTier(ScheduledRun):
         """Heal the cluster, wait until it has recovered, and check the invariants that hold at rest."""
         self.log("everything is healed")
         self._heal()
+        if self.tier.is_throttled:
+            self.run_in_background(end_throttles(self), "end throttles")
         await self._sleep_until(self.loop.now + REST_S)
         self.clients.sends = False
         await self._sleep_until(self.loop.now + _QUIET_S)

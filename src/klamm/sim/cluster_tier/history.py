@@ -1,11 +1,12 @@
 """What clients and disks told so far, as invariants may know it. An invariant sees it as it was before its event."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.cluster_tier.keyed_records import key_of
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
@@ -16,11 +17,13 @@ from klamm.sim.cluster_tier.trace import (
     PositionLost,
     PowerLost,
     ProducerStarted,
+    RecordsDeleted,
     Send,
     SendState,
     Transaction,
 )
 from klamm.sim.history.history import History
+from klamm.sim.world import SimulatedClock
 
 ACKS_ALL: Final = -1
 _NEVER: Final = float("inf")
@@ -97,6 +100,30 @@ class TierHistory:
     """Group and member id of those that read nothing any more."""
     lost: int = 0
     """Records that a power loss took, as no promise forbids."""
+    newest_of_key: dict[bytes, bytes] = field(default_factory=dict)
+    """By key of the compacted topic: the name of the record that was sent last."""
+    compacted_isrs: list[tuple[float, tuple[BrokerId, ...]]] = field(default_factory=list)
+    """When the compacted partition had which ISR from then on, in order."""
+    moves: dict[tuple[int, TopicPartition], str] = field(default_factory=dict)
+    """By node and partition: the log directory that an operator chose last; empty where it is not known."""
+    is_throttled: bool = False
+    """Whether an operator limited how fast replicas are copied."""
+    logs_replaced: int = 0
+    """How often a log was replaced by its copy in another log directory."""
+    deleted_before: dict[TopicPartition, int] = field(default_factory=dict)
+    """The highest offset before which an operator asked to delete records, whether the request was answered or not."""
+    deletions: dict[TopicPartition, RecordsDeleted] = field(default_factory=dict)
+    """The acknowledged deletion of records with the highest offset."""
+    failed_disks: set[int] = field(default_factory=set)
+    """The nodes whose devices refused a call."""
+    delete_retention_s: float = _NEVER
+    """delete.retention.ms of the compacted topic."""
+    compaction_lag_s: float = 0.0
+    """min.compaction.lag.ms of the compacted topic."""
+    clocks: Mapping[str, SimulatedClock] = field(default_factory=dict)
+    """The clocks of all machines."""
+    tables_read: int = 0
+    """How often a client read the compacted topic to its end."""
     removed_by_compaction: int = 0
     """Acknowledged records of the compacted topic that the log cleaner removed."""
     read_from_followers: int = 0
@@ -138,6 +165,8 @@ class TierHistory:
         """Record which send has each value."""
         for value in send.values:
             self.sends[value] = send
+            if send.partition == COMPACTED:
+                self.newest_of_key[key_of(value)] = value
         if send.transaction is not None and send.transaction.sends == [send]:
             self.transactions.append(send.transaction)
 
@@ -153,6 +182,29 @@ class TierHistory:
             self.acknowledged.setdefault(send.partition, {})[value] = at
             if at >= 0:
                 self.committed.setdefault(send.partition, {})[at] = value
+
+    def on_records_deleted(self, event: RecordsDeleted) -> None:
+        """Record that the records before an offset are deleted, by the processes that run now."""
+        known = self.deletions.get(event.partition)
+        if known is None or known.offset < event.offset:
+            self.deletions[event.partition] = event
+
+    def on_move(self, node: int, p: TopicPartition, directory: str, *, is_accepted: bool) -> None:
+        """Record the log directory that an operator chose for a replica; not known where the answer is missing."""
+        was = self.moves.get((node, p), directory)
+        facts = self.topics.get(p.topic)
+        is_known = is_accepted and bool(was) and not (facts is not None and facts.is_gone)
+        self.moves[node, p] = directory if is_known else ""
+
+    def forget_moves(self, p: TopicPartition) -> None:
+        """Forget the chosen log directories of a partition whose replicas change."""
+        for key in [key for key in self.moves if key[1] == p]:
+            self.moves[key] = ""
+
+    def on_isr(self, p: TopicPartition, isr: tuple[BrokerId, ...], at_s: float) -> None:
+        """Record the ISR of the compacted partition."""
+        if p == COMPACTED:
+            self.compacted_isrs.append((at_s, isr))
 
     def on_polled(self, event: Polled) -> None:
         """Record the records that a consumer read as committed, its position and the high watermark it got."""
@@ -201,7 +253,9 @@ class TierHistory:
         self.positions.pop((event.consumer, event.partition), None)
 
     def on_power_lost(self, event: PowerLost) -> None:
-        """Record from which offset of each partition the power loss may have lost records."""
+        """Record from which offset of each partition the power loss may have lost records, and moves of logs."""
+        for key in [key for key in self.moves if key[0] == event.node]:
+            self.moves[key] = ""
         for p, start in event.changed.items():
             self.exposed[p] = min(self.exposed.get(p, start), start)
 
@@ -217,15 +271,27 @@ class TierHistory:
         """Whether the log cleaner may remove records of the partition: offsets have gaps, and replicas differ."""
         return p == COMPACTED
 
+    @property
+    def clocks_are_right(self) -> bool:
+        """Whether no machine ever had a wrong clock, so that what depends on time happens in time."""
+        return not any(clock.was_shifted for clock in self.clocks.values())
+
+    def may_start_later(self, p: TopicPartition) -> bool:
+        """Whether retention or an operator may have deleted the first records of the partition."""
+        facts = self.topics.get(p.topic)
+        return p in self.deleted_before or (facts is not None and (facts.has_retention or facts.is_gone))
+
     def is_untouched(self, p: TopicPartition) -> bool:
         """Whether no device has lost or changed data of the partition."""
         return p not in self.exposed and p not in self.destroyed
 
-    def forget_topics(self, names: Iterable[str]) -> None:
+    def forget_topics(self, names: Sequence[str]) -> None:
         """Forget what was acknowledged or read of these topics, because they are being deleted."""
         for name in names:
             if name in self.topics:
                 self.topics[name] = self.topics[name]._replace(is_gone=True)
+        for p in {p for _, p in self.moves if p.topic in names}:
+            self.forget_moves(p)
 
 
 def records_told(event: Acknowledged | Polled) -> list[tuple[int, bytes]]:

@@ -1,21 +1,24 @@
 """What lies on the disks: the batches of every replica, read from segment files without asking any process."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from klamm.log.names import LOG, DirectoryKind, offset_of, parse_directory
+from klamm.log.names import LOG, REPLACED_BY, DirectoryKind, DirectoryName, offset_of, parse_directory
 from klamm.model.ids import TopicPartition
+from klamm.sim.cluster_tier.keyed_records import name_of
 from klamm.sim.disk import SimulatedDisk
 from klamm.sim.power_loss import Inode
 from klamm.wire.records import CorruptRecords
 from klamm.wire.records.batch import BatchHeader, batches, crc_is_valid, crc_mismatch
-from klamm.wire.records.record import records
+from klamm.wire.records.record import Record, records
 
 
 class StoredBatch(NamedTuple):
     header: BatchHeader
     values: tuple[bytes, ...]
+    offsets: Sequence[int]
+    """Of the values: compaction removes some of them."""
 
 
 class BatchIdentity(NamedTuple):
@@ -59,12 +62,20 @@ class SegmentBatches:
             for header in batches(content):
                 if not crc_is_valid(content, header):
                     raise crc_mismatch(header)
-                values = tuple(r.value or b"" for r in records(content, header))
-                self.batches.append(StoredBatch(header, values))
+                decoded = list(records(content, header))
+                values = tuple(name_of(r) for r in decoded)
+                self.batches.append(StoredBatch(header, values, _offsets(header, decoded)))
                 read = header.position + header.size
         except CorruptRecords as error:
             self.damage = str(error)
         self._position += read
+
+
+def _offsets(header: BatchHeader, decoded: Sequence[Record]) -> Sequence[int]:
+    """The offsets of the records of a batch."""
+    if len(decoded) == header.last_offset_delta + 1:
+        return range(header.base_offset, header.next_offset)
+    return [record.offset for record in decoded]
 
 
 class ReplicaLog:
@@ -84,6 +95,11 @@ class ReplicaLog:
     def start(self) -> int:
         """The base offset of the first segment; 0 without segments."""
         return self._bases[0] if self._bases else 0
+
+    @property
+    def active_base(self) -> int:
+        """The base offset of the last segment; 0 without segments."""
+        return self._bases[-1] if self._bases else 0
 
     @property
     def end(self) -> int:
@@ -116,6 +132,11 @@ class ReplicaLog:
         """Yield the batches of all segments in order."""
         for segment in self._segments:
             yield from segment.batches
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield offset and value of each record in order."""
+        for batch in self.batches():
+            yield from zip(batch.offsets, batch.values, strict=True)
 
     def identities(self) -> list[BatchIdentity]:
         """What identifies each batch of all segments, in order, to compare replicas."""
@@ -153,7 +174,9 @@ class ReplicaLog:
     def value_at(self, offset: int) -> bytes | None:
         """The value of the record at the offset; None where no batch has it."""
         batch = self._batch_at(offset)
-        return None if batch is None else batch.values[offset - batch.header.base_offset]
+        if batch is None or offset not in batch.offsets:
+            return None
+        return batch.values[batch.offsets.index(offset)]
 
     def epoch_at(self, offset: int) -> int | None:
         """The leader epoch of the record at the offset; None where there is none."""
@@ -180,16 +203,23 @@ class DiskLogs:
         """The log in each directory that was read, and the names that the directory had then."""
 
     def of(self, partition: TopicPartition) -> ReplicaLog | None:
-        """The log of the partition in a working log directory; None where there is none."""
+        """The log of the partition in a working log directory; None where there is none.
+
+        A log that was moved to another log directory has a mark there, until it is deleted.
+        """
         name = f"{partition.topic}-{partition.partition}"
-        for root in self.disk.children("/"):
-            path = f"/{root}/{name}"
-            if self.disk.is_directory(path) and not self.disk.is_failed(path):
-                return self._read(path)
-        return None
+        paths = [f"/{root}/{name}" for root in self.disk.children("/")]
+        found = [path for path in paths if self.disk.is_directory(path) and not self.disk.is_failed(path)]
+        if not found:
+            return None
+        return self.read(min(found, key=lambda path: self.disk.inode_exists(f"{path}/{REPLACED_BY}")))
 
     def partitions(self) -> Iterator[TopicPartition]:
         """The partitions that have a log on this disk which the broker uses."""
+        yield from dict.fromkeys(found.partition for _, found in self.directories(DirectoryKind.LIVE))
+
+    def directories(self, kind: DirectoryKind) -> Iterator[tuple[str, DirectoryName]]:
+        """Path and parsed name of each directory of this kind in a working log directory."""
         for root in self.disk.children("/"):
             for name in self.disk.children(f"/{root}"):
                 path = f"/{root}/{name}"
@@ -199,15 +229,15 @@ class DiskLogs:
                     found = parse_directory(name)
                 except ValueError:
                     continue
-                if found.kind is DirectoryKind.LIVE:
-                    yield found.partition
+                if found.kind is kind:
+                    yield path, found
 
     @property
     def has_failed_directory(self) -> bool:
         """Whether an injected fault made a log directory of this disk fail."""
         return any(self.disk.is_failed(f"/{root}") for root in self.disk.children("/"))
 
-    def _read(self, path: str) -> ReplicaLog:
+    def read(self, path: str) -> ReplicaLog:
         """Return the log whose segment files lie in the directory `path`."""
         names = self.disk.children(path)
         listed, log = self._logs.get(path, ((), None))

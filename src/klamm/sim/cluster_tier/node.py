@@ -28,6 +28,8 @@ class NodeSettings(NamedTuple):
     segment_bytes: int
     checkpoint_ms: int
     has_standby: bool
+    cleaner_backoff_ms: int
+    fetch_bytes: int
 
 
 @lru_cache(maxsize=256)
@@ -50,6 +52,8 @@ log.segment.bytes={settings.segment_bytes}
 log.segment.delete.delay.ms=2000
 log.retention.check.interval.ms=5000
 log.initial.task.delay.ms=1000
+log.cleaner.backoff.ms={settings.cleaner_backoff_ms}
+replica.fetch.max.bytes={settings.fetch_bytes}
 auto.create.topics.enable=false
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=3

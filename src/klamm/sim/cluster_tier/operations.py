@@ -1,13 +1,15 @@
 """What operators do meanwhile: topics, replicas, leaders, configs and processes, by the requests of Kafka's tools."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
 from klamm.client.routing import send_to_controller
 from klamm.client.versions import Request
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.sim.actions import Draw, ScheduledCluster
 from klamm.sim.cluster_tier.history import COMPACTED, TierHistory, TopicFacts
@@ -37,9 +39,20 @@ FIRST_TOPIC: Final = "t1"
 _ASK_S: Final = 10.0
 _ASK_MS: Final = 5_000
 _TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
+_ALL_BROKERS: Final = ""
+_THROTTLED_REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+_THROTTLED_RATES: Final = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+_UNLIMITED: Final = str(2**63 - 1)
 _SET: Final = 0
 _MAX_PARTITIONS: Final = 8
 _RETENTION_BYTES: Final = 3_000
+_RETENTIONS: Final = ((_RETENTION_BYTES, -1), (-1, 3_000), (-1, -1))
+"""retention.bytes and retention.ms."""
 
 
 class OperatedCluster(ScheduledCluster, Protocol):
@@ -87,12 +100,15 @@ async def create_topic(cluster: OperatedCluster, draw: Draw) -> None:
         [CreatableReplicaAssignment(n, tuple(r)) for n, r in enumerate(replicas)],
         [CreatableTopicConfig(key, value) for key, value in configs.items()],
     )
-    await _ask(cluster, ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic], _ASK_MS))
+    await ask_controller(cluster, ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic], _ASK_MS))
 
 
-async def create_compacted_topic(cluster: OperatedCluster) -> None:
-    """Create the compacted topic. Raises KlammError where the request is not answered in time."""
-    configs = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.01"}
+async def create_compacted_topic(cluster: OperatedCluster, further: Mapping[str, str]) -> None:
+    """Create the compacted topic, with further configs.
+
+    Raises KlammError where the request is not answered in time.
+    """
+    configs = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.01", **further}
     topic = CreatableTopic(
         COMPACTED.topic,
         -1,
@@ -100,7 +116,7 @@ async def create_compacted_topic(cluster: OperatedCluster) -> None:
         [CreatableReplicaAssignment(COMPACTED.partition, tuple(sorted(cluster.nodes)[:3]))],
         [CreatableTopicConfig(key, value) for key, value in {"min.insync.replicas": "2", **configs}.items()],
     )
-    await _ask(cluster, ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic], _ASK_MS))
+    await ask_controller(cluster, ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic], _ASK_MS))
 
 
 async def delete_topic(cluster: OperatedCluster, draw: Draw) -> None:
@@ -112,23 +128,23 @@ async def delete_topic(cluster: OperatedCluster, draw: Draw) -> None:
         return
     cluster.tier.forget_topics([name])
     cluster.log(f"topic {name} is deleted")
-    await _ask(cluster, ApiKey.DELETE_TOPICS, DeleteTopicsRequest([DeleteTopicState(name)], (name,), _ASK_MS))
+    await ask_controller(cluster, ApiKey.DELETE_TOPICS, DeleteTopicsRequest([DeleteTopicState(name)], (name,), _ASK_MS))
     if again:
         brokers = sorted(cluster.nodes)
         assignment = [CreatableReplicaAssignment(0, tuple(brokers[:3]))]
         cluster.log(f"topic {name} is created again")
         request = CreateTopicsRequest([CreatableTopic(name, -1, -1, assignment, [])], _ASK_MS)
-        await _ask(cluster, ApiKey.CREATE_TOPICS, request)
+        await ask_controller(cluster, ApiKey.CREATE_TOPICS, request)
 
 
 async def add_partitions(cluster: OperatedCluster, draw: Draw) -> None:
     """A topic gets one more partition."""
-    name = draw("topic", lambda rng: rng.choice(_topics(cluster)))
-    count = len(_partitions(cluster, name)) + 1
+    name = draw("topic", lambda rng: rng.choice(topics_of(cluster)))
+    count = len(partitions_of(cluster, name)) + 1
     if 1 < count <= _MAX_PARTITIONS:
         cluster.log(f"topic {name} gets partition {count - 1}")
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _ASK_MS)
-        await _ask(cluster, ApiKey.CREATE_PARTITIONS, request)
+        await ask_controller(cluster, ApiKey.CREATE_PARTITIONS, request)
 
 
 async def reassign(cluster: OperatedCluster, draw: Draw) -> None:
@@ -141,18 +157,20 @@ async def reassign(cluster: OperatedCluster, draw: Draw) -> None:
     target = draw("target", lambda rng: rng.sample(brokers, max(1, min(len(state), len(brokers)))))
     cancels = draw("cancels", lambda rng: rng.random() < 0.2)
     moved = None if cancels else tuple(target)
+    cluster.tier.forget_moves(p)
     cluster.log(f"{p} moves from {state} to {moved}")
     topic = ReassignableTopic(p.topic, [ReassignablePartition(p.partition, moved)])
-    await _ask(cluster, ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest(_ASK_MS, [topic]))
+    request = AlterPartitionReassignmentsRequest(_ASK_MS, [topic])
+    await ask_controller(cluster, ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
 
 
 async def elect_preferred(cluster: OperatedCluster, draw: Draw) -> None:
     """The preferred replicas of a topic are elected."""
-    name = draw("topic", lambda rng: rng.choice(_topics(cluster)))
-    numbers = tuple(p.partition for p in _partitions(cluster, name))
+    name = draw("topic", lambda rng: rng.choice(topics_of(cluster)))
+    numbers = tuple(p.partition for p in partitions_of(cluster, name))
     cluster.log(f"preferred leaders of {name} are elected")
     wanted = [ElectLeadersRequestTopicPartitions(name, numbers)]
-    await _ask(cluster, ApiKey.ELECT_LEADERS, ElectLeadersRequest(0, wanted, _ASK_MS))
+    await ask_controller(cluster, ApiKey.ELECT_LEADERS, ElectLeadersRequest(0, wanted, _ASK_MS))
 
 
 async def elect_unclean(cluster: OperatedCluster, draw: Draw) -> None:
@@ -166,17 +184,61 @@ async def elect_unclean(cluster: OperatedCluster, draw: Draw) -> None:
     topics[topic] = topics[topic]._replace(may_be_unclean=True)
     cluster.log(f"an unclean leader of {topic}-{number} is elected")
     wanted = [ElectLeadersRequestTopicPartitions(topic, (number,))]
-    await _ask(cluster, ApiKey.ELECT_LEADERS, ElectLeadersRequest(1, wanted, _ASK_MS))
+    await ask_controller(cluster, ApiKey.ELECT_LEADERS, ElectLeadersRequest(1, wanted, _ASK_MS))
 
 
 async def change_segment_size(cluster: OperatedCluster, draw: Draw) -> None:
     """The segments of a topic become smaller or larger."""
-    name = draw("topic", lambda rng: rng.choice(_topics(cluster)))
+    name = draw("topic", lambda rng: rng.choice(topics_of(cluster)))
     size = draw("bytes", lambda rng: rng.choice(("1000", "4000", "100000")))
-    cluster.log(f"segment.bytes of {name} is {size} from now on")
-    config = IncrementalAlterConfigsRequestAlterableConfig("segment.bytes", _SET, size)
-    resource = IncrementalAlterConfigsRequestAlterConfigsResource(_TOPIC_RESOURCE, name, [config])
-    await _ask(cluster, ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource]))
+    await _set_configs(cluster, _TOPIC_RESOURCE, name, {"segment.bytes": size})
+
+
+async def change_retention(cluster: OperatedCluster, draw: Draw) -> None:
+    """A topic gets a retention by size or by time, or none any more."""
+    name = draw("topic", lambda rng: rng.choice(topics_of(cluster)[1:] or [""]))
+    size, time_ms = draw("retention", lambda rng: list(rng.choice(_RETENTIONS)))
+    if name:
+        cluster.tier.topics[name] = cluster.tier.topics[name]._replace(has_retention=True)
+        configs = {"retention.bytes": str(size), "retention.ms": str(time_ms), "segment.bytes": "1000"}
+        await _set_configs(cluster, _TOPIC_RESOURCE, name, configs)
+
+
+async def throttle(cluster: OperatedCluster, draw: Draw) -> None:
+    """The replicas of a topic that catch up, and moves between log directories, get few bytes per second.
+
+    `end_throttles` ends it when all is healed.
+    """
+    name = draw("topic", lambda rng: rng.choice(topics_of(cluster)))
+    rate = draw("bytes_per_s", lambda rng: rng.choice((500, 2_000, 10_000)))
+    await _set_configs(cluster, _TOPIC_RESOURCE, name, dict.fromkeys(_THROTTLED_REPLICAS, "*"))
+    if not cluster.is_healed:
+        cluster.tier.is_throttled = True
+        await _set_configs(cluster, _BROKER_RESOURCE, _ALL_BROKERS, dict.fromkeys(_THROTTLED_RATES, str(rate)))
+
+
+async def end_throttles(cluster: OperatedCluster) -> None:
+    """Remove the limits of `throttle`, once no request for one is under way, and again until it succeeds."""
+    await asyncio.sleep(_ASK_S + 1)
+    limits, is_done = dict.fromkeys(_THROTTLED_RATES, _UNLIMITED), False
+    while not is_done:
+        with contextlib.suppress(KlammError):
+            is_done = await _set_configs(cluster, _BROKER_RESOURCE, _ALL_BROKERS, limits)
+
+
+async def _set_configs(cluster: OperatedCluster, kind: int, name: str, configs: Mapping[str, str]) -> bool:
+    """Change configs of a topic or a broker, and return whether that succeeded.
+
+    Raises KlammError where the request is not answered in time.
+    """
+    cluster.log(f"configs of {name or 'all brokers'} from now on: {configs}")
+    changes = [IncrementalAlterConfigsRequestAlterableConfig(key, _SET, value) for key, value in configs.items()]
+    resource = IncrementalAlterConfigsRequestAlterConfigsResource(kind, name, changes)
+    request = IncrementalAlterConfigsRequest([resource])
+    answer = await ask_controller(cluster, ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+    if error := ErrorCode(answer.responses[0].error_code):
+        cluster.log(f"configs of {name or 'all brokers'} are not changed: {error.name}")
+    return not error
 
 
 async def stop_in_order(cluster: OperatedCluster, draw: Draw) -> None:
@@ -188,24 +250,24 @@ async def stop_in_order(cluster: OperatedCluster, draw: Draw) -> None:
         cluster.stop_in_order(number, back_s)
 
 
-def _topics(cluster: OperatedCluster) -> list[str]:
+def topics_of(cluster: OperatedCluster) -> list[str]:
     """The names of the topics that were not deleted."""
     return [name for name, facts in cluster.tier.topics.items() if not facts.is_gone]
 
 
-def _partitions(cluster: OperatedCluster, name: str) -> list[TopicPartition]:
+def partitions_of(cluster: OperatedCluster, name: str) -> list[TopicPartition]:
     """The partitions of a topic that have a state."""
     return sorted(p for p in cluster.history.states.versions if p.topic == name)
 
 
 def _some_partition(cluster: OperatedCluster, draw: Draw) -> TopicPartition | None:
     """A random partition that has a state; None where there is none."""
-    known = sorted(p for name in _topics(cluster) for p in _partitions(cluster, name))
+    known = sorted(p for name in topics_of(cluster) for p in partitions_of(cluster, name))
     chosen: list[Any] = draw("partition", lambda rng: list(rng.choice(known)) if known else [])
     return TopicPartition(*chosen) if chosen else None
 
 
-async def _ask(cluster: OperatedCluster, key: ApiKey, message: Any) -> Any:
+async def ask_controller(cluster: OperatedCluster, key: ApiKey, message: Any) -> Any:
     """Send the request to the controller, retrying. Raises KlammError where it is not answered in time."""
     client = cluster.operator
     steps = send_to_controller(client.cluster, Request(key, message), Backoff(cluster.loop.time, _ASK_S))
@@ -213,15 +275,3 @@ async def _ask(cluster: OperatedCluster, key: ApiKey, message: Any) -> Any:
     if code := getattr(answer, "error_code", 0):
         cluster.log(f"{key.name}: {ErrorCode(code).name}")
     return answer
-
-
-OPERATIONS: Final[dict[str, Operation]] = {
-    "create topic": create_topic,
-    "delete topic": delete_topic,
-    "add partitions": add_partitions,
-    "reassign": reassign,
-    "elect preferred": elect_preferred,
-    "elect unclean": elect_unclean,
-    "change segment size": change_segment_size,
-    "controlled restart": stop_in_order,
-}

@@ -5,9 +5,18 @@ from typing import Final
 
 from klamm.runtime.randomness import Rng
 from klamm.sim.cluster_tier.faults import FAULTS
-from klamm.sim.cluster_tier.operations import OPERATIONS
+from klamm.sim.cluster_tier.verbs import ADDED_OPERATIONS, FIRST_OPERATIONS
 from klamm.sim.schedules import Policy
 from klamm.sim.scripts.script import ScheduledAction, Script
+
+MIN_COMPACTION_LAG_MS: Final = 8_000
+COMPACTIONS: Final[dict[str, dict[str, str]]] = {
+    "plain": {},
+    "min lag": {"min.compaction.lag.ms": str(MIN_COMPACTION_LAG_MS)},
+    "max lag": {"max.compaction.lag.ms": "3000", "min.cleanable.dirty.ratio": "1.0"},
+    "and delete": {"cleanup.policy": "compact,delete"},
+}
+"""Configs of the compacted topic, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,8 @@ class Options:
     """replica.lag.time.max.ms."""
     fetch_wait_ms: int = 500
     """replica.fetch.wait.max.ms."""
+    fetch_bytes: int = 1 << 20
+    """replica.fetch.max.bytes: also what a move to another log directory copies at a time."""
     fetchers: int = 1
     """num.replica.fetchers."""
     segment_bytes: int = 1 << 20
@@ -48,6 +59,14 @@ class Options:
     """Clients that copy records in transactions."""
     keyed_producers: int = 0
     """Producers that write to a compacted topic."""
+    deleting_producers: int = 0
+    """Producers that write to the compacted topic and delete keys in it; as many clients read it as a table."""
+    delete_retention_ms: int = 86_400_000
+    """Of the compacted topic: how long a tombstone stays after the first compaction."""
+    compaction: str = "plain"
+    """What the configs of the compacted topic say about when records are compacted; see `COMPACTIONS`."""
+    cleaner_backoff_ms: int = 15_000
+    """log.cleaner.backoff.ms."""
     device_s: float = 0.0
     """How long a call to the device takes."""
     pause_s: float = 1.0
@@ -56,12 +75,18 @@ class Options:
     """Which part of them are operations; the rest are faults."""
     faults: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ()
+    added_verbs: tuple[str, ...] = ()
+    """Operations that came later: they happen at times of their own, so that older ones stay where they were."""
 
     @classmethod
     def of(cls, seed: int) -> "Options":
         """Return the random options of this seed: schedule, sizes and faults."""
         rng = Rng(f"{seed}/options")
         faults = tuple(name for name in FAULTS if rng.random() < 0.5)
+        deleting = Rng(f"{seed}/deleting producers")
+        deleting_producers = deleting.choice((0, 0, 1))
+        added = Rng(f"{seed}/added verbs")
+        has_added = added.random() < _ADDED
         return cls(
             seed,
             policy=rng.choice((Policy.FIFO, Policy.HOSTS, Policy.HOSTS, Policy.PRIORITIES)),
@@ -75,6 +100,7 @@ class Options:
             partitions=rng.choice((1, 2, 3)),
             lag_ms=rng.choice((1_500, 3_000, 6_000)),
             fetch_wait_ms=rng.choice((200, 500, 500)),
+            fetch_bytes=added.choice((500, 2_000, 1 << 20)) if has_added else 1 << 20,
             fetchers=rng.choice((1, 1, 2)),
             segment_bytes=rng.choice((1_000, 4_000, 1 << 20)),
             checkpoint_ms=rng.choice((500, 2_000, 5_000)),
@@ -85,11 +111,16 @@ class Options:
             members=Rng(f"{seed}/members").choice((0, 0, 2, 3)),
             copiers=Rng(f"{seed}/copiers").choice((0, 0, 1, 2)),
             keyed_producers=Rng(f"{seed}/keyed producers").choice((0, 0, 0, 1)),
+            deleting_producers=deleting_producers,
+            delete_retention_ms=deleting.choice((1_000, 5_000, 60_000)) if deleting_producers else 86_400_000,
+            cleaner_backoff_ms=deleting.choice((500, 2_000)) if deleting_producers else 15_000,
+            compaction=deleting.choice(tuple(COMPACTIONS)) if deleting_producers else "plain",
             device_s=rng.choice((0.0, 0.001, 0.02)),
             pause_s=rng.choice((0.5, 1.0, 2.0, 4.0)),
             work=rng.choice((0.2, 0.3, 0.5)),
             faults=faults or ("kill",),
-            verbs=tuple(name for name in OPERATIONS if rng.random() < 0.5) or ("create topic",),
+            verbs=tuple(name for name in FIRST_OPERATIONS if rng.random() < 0.5) or ("create topic",),
+            added_verbs=tuple(name for name in ADDED_OPERATIONS if has_added and added.random() < 0.5),
         )
 
     @classmethod
@@ -98,9 +129,13 @@ class Options:
         return cls(seed, nodes=nodes)
 
 
+_ADDED: Final = 0.5
+"""In so many schedules there are operations that came later."""
 FIRST_TOPICS_S: Final = 2.0
 WARM_UP_S: Final = 5.0
 CHAOS_S: Final = 40.0
+_ADDED_PAUSE_S: Final = 2.5
+"""Mean time between two of the operations that came later."""
 
 
 def write_script(options: Options) -> Script:
@@ -110,4 +145,13 @@ def write_script(options: Options) -> Script:
     while (at_s := round(at_s + rng.expovariate(1 / options.pause_s), 3)) < end_s:
         kinds = options.verbs if rng.random() < options.work else options.faults
         actions.append(ScheduledAction(at_s, rng.choice(kinds)))
-    return Script(options, actions, end_s)
+    return Script(options, sorted([*actions, *_added_actions(options)], key=lambda action: action.at_s), end_s)
+
+
+def _added_actions(options: Options) -> list[ScheduledAction]:
+    """Draw when which of the operations happen that came later."""
+    actions: list[ScheduledAction] = []
+    rng, at_s = Rng(f"{options.seed}/added actions"), WARM_UP_S
+    while options.added_verbs and (at_s := round(at_s + rng.expovariate(1 / _ADDED_PAUSE_S), 3)) < WARM_UP_S + CHAOS_S:
+        actions.append(ScheduledAction(at_s, rng.choice(options.added_verbs)))
+    return actions

@@ -41,6 +41,8 @@ def run_script(script: Script, with_story: bool = False) -> Outcome:
         {
             "records lost by power, as no promise forbids": cluster.tier.lost,
             "records removed by compaction": cluster.tier.removed_by_compaction,
+            "logs moved to another directory": cluster.tier.logs_replaced,
+            "reads of the compacted topic": cluster.tier.tables_read,
             "records read from followers": cluster.tier.read_from_followers,
         },
         action_log,

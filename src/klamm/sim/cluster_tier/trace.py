@@ -1,9 +1,11 @@
 """What clients were told, and what happened to disks: the input of the invariants of this tier, beside ZooKeeper's."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 from klamm.model.ids import TopicPartition
+from klamm.sim.cluster_tier.logs_on_disk import BatchIdentity
 
 
 class SendState(StrEnum):
@@ -38,6 +40,7 @@ class Send:
     """One batch of a producer, over all its attempts."""
 
     __slots__ = (
+        "acknowledged_s",
         "acks",
         "attempted_s",
         "began_s",
@@ -65,6 +68,8 @@ class Send:
         """Of the first record; -1 where the answer does not tell."""
         self.attempted_s = began_s
         """When the last attempt was sent."""
+        self.acknowledged_s = -1.0
+        """When it was acknowledged; -1 before that."""
         self.transaction: Transaction | None = None
         """The transaction that the records are part of."""
 
@@ -101,6 +106,26 @@ class Polled(NamedTuple):
     """The offsets of records of aborted transactions; None for a consumer that reads uncommitted."""
     follower: int | None = None
     """The follower that answered; None where the leader did."""
+    asked_s: float = 0.0
+    """When the request was sent."""
+
+
+class TableRead(NamedTuple):
+    """A client has read a compacted partition up to its high watermark, as a table of keys."""
+
+    reader: str
+    partition: TopicPartition
+    position: int
+    """Where this read began: 0, or the end of the read before, whose table it continues."""
+    records: tuple[tuple[int, bytes], ...]
+    """Offset and name of each record of this read."""
+    end: int
+    """The offset after the last record."""
+    table: Mapping[bytes, tuple[int, bytes]]
+    """Offset and name of the last record of each key."""
+    began_s: float
+    """When this read began; where it continues a table, when the read before it ended."""
+    ended_s: float
 
 
 class CorruptPoll(NamedTuple):
@@ -192,6 +217,35 @@ class WrittenAfterError(NamedTuple):
     path: str
 
 
+class RecordsDeleted(NamedTuple):
+    """A leader answered that all live replicas have deleted the records before an offset."""
+
+    partition: TopicPartition
+    offset: int
+    at_s: float
+    runs: dict[int, int]
+    """The members of the ISR, and how often each had been started."""
+
+
+class LogReplaced(NamedTuple):
+    """A process is about to replace a log by its copy in another log directory."""
+
+    node: int
+    partition: TopicPartition
+    before: tuple[BatchIdentity, ...]
+    """The batches of the log."""
+    start: int
+    """The base offset of the copy's first segment."""
+    after: tuple[BatchIdentity, ...]
+    """The batches of the copy."""
+
+
+class CallFailed(NamedTuple):
+    """A device refused a call of a process."""
+
+    node: int
+
+
 class PowerLost(NamedTuple):
     """A machine lost power: of some logs a part was not on the device."""
 
@@ -215,6 +269,7 @@ ClientEvent = (
     Acknowledged
     | SequenceRefused
     | Polled
+    | TableRead
     | CorruptPoll
     | PositionLost
     | CommitEnded
@@ -223,4 +278,4 @@ ClientEvent = (
     | Assigned
     | MemberGone
 )
-DiskEvent = Truncated | Expired | WrittenAfterError | PowerLost | NodeStarted
+DiskEvent = Truncated | Expired | LogReplaced | WrittenAfterError | CallFailed | PowerLost | NodeStarted

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import structlog
 
-from klamm.log.names import LOG, SWAP, DirectoryKind, offset_of, parse_directory
+from klamm.log.names import LOG, SWAP, DirectoryKind, DirectoryName, offset_of, parse_directory
 from klamm.model.ids import TopicPartition
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
-from klamm.sim.cluster_tier.trace import DiskEvent, Expired, Truncated, WrittenAfterError
+from klamm.sim.cluster_tier.trace import CallFailed, DiskEvent, Expired, LogReplaced, Truncated, WrittenAfterError
 from klamm.sim.disk import DiskObserver
 
 _ERROR: Final = 40
@@ -52,8 +52,20 @@ class DiskWatch(DiskObserver):
         else:
             self._tell(Expired(self._node, p, log.end_of_first))
 
+    def on_directory_renamed(self, source: str, target: str) -> None:
+        """Report that a log is replaced by its copy in another log directory."""
+        copied, renamed = _directory(source), _directory(target)
+        if copied is None or renamed is None or copied.kind is not DirectoryKind.FUTURE:
+            return
+        log, copy = self._logs.of(copied.partition), self._logs.read(source)
+        if renamed.kind is DirectoryKind.LIVE and log is not None:
+            self._tell(
+                LogReplaced(self._node, copied.partition, tuple(log.identities()), copy.start, tuple(copy.identities()))
+            )
+
     def on_error(self, call: str, path: str) -> None:
-        """Record that an operation on the `.log` file failed, after which it must not be written."""
+        """Report that an operation failed; on a `.log` file, record it, because the file must not be written then."""
+        self._tell(CallFailed(self._node))
         if call in _FAILING and path.endswith(LOG):
             self._refused.add(path)
 
@@ -64,11 +76,16 @@ def _segment(path: str) -> tuple[TopicPartition | None, int]:
     base = offset_of(name)
     if base is None or not name.endswith(LOG):
         return None, -1
+    found = _directory(directory)
+    return (found.partition if found is not None and found.kind is DirectoryKind.LIVE else None), base
+
+
+def _directory(path: str) -> DirectoryName | None:
+    """Partition and kind of a log's directory; None for other paths."""
     try:
-        found = parse_directory(directory.rpartition("/")[2])
+        return parse_directory(path.rpartition("/")[2])
     except ValueError:
-        return None, -1
-    return (found.partition if found.kind is DirectoryKind.LIVE else None), base
+        return None
 
 
 @contextlib.contextmanager

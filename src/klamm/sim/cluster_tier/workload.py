@@ -17,11 +17,12 @@ from klamm.sim.cluster_tier.clients.copier import Copier
 from klamm.sim.cluster_tier.clients.locator import open_client
 from klamm.sim.cluster_tier.clients.member import Member
 from klamm.sim.cluster_tier.clients.producer import Producer, ProducerStyle
+from klamm.sim.cluster_tier.clients.table_reader import TableReader
 from klamm.sim.cluster_tier.history import COMPACTED
-from klamm.sim.cluster_tier.invariants.compaction import key_of
+from klamm.sim.cluster_tier.keyed_records import DELETING, keyed_record
 from klamm.sim.cluster_tier.node import PORT
 from klamm.sim.cluster_tier.operations import FIRST_TOPIC, OperatedCluster, create_compacted_topic
-from klamm.sim.cluster_tier.options import Options
+from klamm.sim.cluster_tier.options import COMPACTIONS, Options
 from klamm.sim.cluster_tier.trace import Assigned, ClientEvent, Send
 from klamm.sim.world import Universe
 
@@ -55,7 +56,10 @@ class ClientWorkload:
         for number in range(1, options.producers + 1):
             self._start_producer(number)
         for number in range(1, options.keyed_producers + 1):
-            self._start_keyed_producer(number)
+            self._start_keyed_producer(f"keyed-{number}")
+        for number in range(1, options.deleting_producers + 1):
+            self._start_keyed_producer(f"{DELETING}-{number}")
+            self._start_table_reader(number)
         for number in range(1, options.consumers + 1):
             self._start_consumer(f"consumer-{number}", reads_committed=options.copiers > 0 and number == 1)
         for number in range(1, options.follower_readers + 1):
@@ -87,9 +91,8 @@ class ClientWorkload:
 
         self._run.loop.spawn(host, run(), name)
 
-    def _start_keyed_producer(self, number: int) -> None:
+    def _start_keyed_producer(self, name: str) -> None:
         """Start a producer that creates the compacted topic and writes a few keys to it again and again."""
-        name = f"keyed-{number}"
         host, world = self._run.universe.start(name)
         rng = Rng(f"{self._run.options.seed}/{name}")
         style = ProducerStyle(acks=-1, is_idempotent=True, pause_s=_KEYED_PAUSE_S)
@@ -103,9 +106,34 @@ class ClientWorkload:
             while COMPACTED not in self._run.history.states.versions:
                 await asyncio.sleep(_CREATE_PAUSE_S)
                 with contextlib.suppress(KlammError):
-                    await create_compacted_topic(self._run)
+                    await create_compacted_topic(self._run, self._compaction_configs)
             client = open_client(world, name, self._run.options.nodes, PORT)
-            await Producer(name, world, client, style, rng, partitions, self._tell, key_of).run()
+            await Producer(name, world, client, style, rng, partitions, self._tell, keyed_record).run()
+
+        self._run.loop.spawn(host, run(), name)
+
+    @property
+    def _compaction_configs(self) -> dict[str, str]:
+        """Configs of the compacted topic where producers delete keys in it."""
+        options = self._run.options
+        if not options.deleting_producers:
+            return {}
+        return {"delete.retention.ms": str(options.delete_retention_ms), **COMPACTIONS[options.compaction]}
+
+    def _start_table_reader(self, number: int) -> None:
+        """Start a client that reads the compacted topic as a table, on a host of its own."""
+        name = f"table-reader-{number}"
+        host, world = self._run.universe.start(name)
+        rng = Rng(f"{self._run.options.seed}/{name}")
+
+        def partition() -> TopicPartition | None:
+            """Return the compacted partition; None before it is there."""
+            return COMPACTED if COMPACTED in self._run.history.states.versions else None
+
+        async def run() -> None:
+            """Read the table until the simulation cancels it."""
+            client = open_client(world, name, self._run.options.nodes, PORT)
+            await TableReader(name, client, rng, partition, self._tell).run()
 
         self._run.loop.spawn(host, run(), name)
 

@@ -64,7 +64,7 @@ class BatchSender:
             return False
         error = ErrorCode(produce_error_code(answer))
         if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            send.state = SendState.ACKNOWLEDGED
+            send.state, send.acknowledged_s = SendState.ACKNOWLEDGED, asyncio.get_running_loop().time()
             send.offset = answer.responses[0].partition_responses[0].base_offset if not error else -1
             self._tell(Acknowledged(send))
             return True

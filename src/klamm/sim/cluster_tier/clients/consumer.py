@@ -18,6 +18,7 @@ from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.randomness import Rng
 from klamm.sim.cluster_tier.clients.locator import TRANSIENT, Leader, Locator
+from klamm.sim.cluster_tier.keyed_records import name_of
 from klamm.sim.cluster_tier.trace import ClientEvent, CorruptPoll, Polled, PositionLost
 from klamm.wire.records import CorruptRecords
 from klamm.wire.records.batch import batches, crc_is_valid, crc_mismatch
@@ -37,6 +38,8 @@ class Decoded(NamedTuple):
     aborted: frozenset[int] = frozenset()
     next_offset: int = -1
     """After the last batch, of which compaction may have removed the last records; -1 without a batch."""
+    timestamps: tuple[int, ...] = ()
+    """Of the records, in ms."""
 
     @property
     def visible(self) -> list[tuple[int, bytes]]:
@@ -86,6 +89,12 @@ class Reader:
         starts = await self.client.run(list_offsets(cluster, {partition: EARLIEST}, Backoff(now_s, _SEEK_S)))
         return starts[partition]
 
+    async def offset_for(self, partition: TopicPartition, timestamp: int) -> int:
+        """Ask the leader for the first offset at or after this time; -1 if no record is so late. Raises KlammError."""
+        cluster, now_s = self.client.cluster, asyncio.get_running_loop().time
+        found = await self.client.run(list_offsets(cluster, {partition: timestamp}, Backoff(now_s, _SEEK_S)))
+        return found[partition]
+
     async def probe(self, partition: TopicPartition, leader_epoch: int) -> ErrorCode:
         """Send a Fetch with this leader epoch, and return the leader's error code.
 
@@ -117,6 +126,7 @@ def records_from(content: bytes, offset: int, aborted: Iterable[Aborted] = ()) -
     As in Kafka's consumer, records before the damage are returned first. Raises CorruptRecords where there are none.
     """
     found: list[tuple[int, bytes]] = []
+    timestamps: list[int] = []
     control: set[int] = set()
     hidden: set[int] = set()
     next_offset = -1
@@ -131,12 +141,13 @@ def records_from(content: bytes, offset: int, aborted: Iterable[Aborted] = ()) -
                 hidden.update(r.offset for r in decoded)
             if header.is_control:
                 control.update(r.offset for r in decoded)
-            found.extend((r.offset, r.value or b"") for r in decoded)
+            found.extend((r.offset, name_of(r)) for r in decoded)
+            timestamps.extend(r.timestamp for r in decoded)
             next_offset = header.next_offset
     except CorruptRecords:
         if not found:
             raise
-    return Decoded(tuple(found), frozenset(control), frozenset(hidden), next_offset)
+    return Decoded(tuple(found), frozenset(control), frozenset(hidden), next_offset, tuple(timestamps))
 
 
 class Consumer:
@@ -199,6 +210,7 @@ class Consumer:
         leader = await self._reader.locator.leader(partition)
         chosen = self._choose_follower(partition, leader)
         follower, address = chosen if chosen is not None else (None, leader.address)
+        asked_s = asyncio.get_running_loop().time()
         read = await self._reader.read_from(leader._replace(address=address), partition, position, limits)
         if follower is not None and not read.found.records:
             self._only_leader.add(partition)
@@ -218,6 +230,7 @@ class Consumer:
                     read.found.control,
                     read.found.aborted if self._reads_committed else None,
                     follower,
+                    asked_s,
                 )
             )
             if read.found.records:

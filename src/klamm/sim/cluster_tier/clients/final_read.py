@@ -57,7 +57,7 @@ async def read_compacted(world: World, nodes: int, port: int, partition: TopicPa
                 read.error, read.is_damaged = str(error), isinstance(error, CorruptRecords)
                 await asyncio.sleep(_PAUSE_S)
             else:
-                read.error = ""
+                read.error, read.at_s = "", asyncio.get_running_loop().time()
                 break
     return read
 
@@ -72,6 +72,7 @@ async def _write_and_read(reader: Reader, p: TopicPartition, send: Send, read: F
             return f"a record is refused: {ErrorCode(code).name}"
         await _read_all(reader, p, read)
         await _read_committed(reader, p, read)
+        await _look_up_times(reader, p, read)
         read.fenced = {
             "older": await reader.probe(p, leader.epoch - 1),
             "newer": await reader.probe(p, leader.epoch + 1),
@@ -89,10 +90,12 @@ async def _write_and_read(reader: Reader, p: TopicPartition, send: Send, read: F
 async def _read_all(reader: Reader, p: TopicPartition, read: FinalRead) -> None:
     """Read the partition from its beginning to the high watermark. Raises KlammError."""
     read.records.clear()
+    read.timestamps.clear()
     offset = read.log_start = await reader.start_of(p)
     async for found in _reads(reader, p, offset, _LIMITS):
         read.high_watermark = found.high_watermark
         read.records.extend(found.found.records)
+        read.timestamps.extend(found.found.timestamps)
 
 
 async def _read_committed(reader: Reader, p: TopicPartition, read: FinalRead) -> None:
@@ -101,6 +104,13 @@ async def _read_committed(reader: Reader, p: TopicPartition, read: FinalRead) ->
     async for found in _reads(reader, p, read.log_start, _COMMITTED):
         read.last_stable_offset = found.last_stable_offset
         read.committed.extend(found.found.visible)
+
+
+async def _look_up_times(reader: Reader, p: TopicPartition, read: FinalRead) -> None:
+    """Ask for the offsets of some times: of records, just after one, and after the last one. Raises KlammError."""
+    times, count = read.timestamps, len(read.timestamps)
+    wanted = {times[count // 3], times[count // 2] + 1, times[-1], max(times) + 1} if times else set[int]()
+    read.offsets_by_time = {at_ms: await reader.offset_for(p, at_ms) for at_ms in sorted(wanted)}
 
 
 async def _reads(reader: Reader, p: TopicPartition, offset: int, limits: FetchLimits) -> AsyncIterator[Read]:

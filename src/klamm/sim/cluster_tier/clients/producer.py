@@ -17,6 +17,7 @@ from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.cluster_tier.clients.batch_sender import BatchSender
 from klamm.sim.cluster_tier.clients.locator import TRANSIENT
+from klamm.sim.cluster_tier.keyed_records import record_without_key
 from klamm.sim.cluster_tier.trace import ClientEvent, Send
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import InitProducerIdRequest
@@ -47,11 +48,11 @@ class Producer:
         rng: Rng,
         partitions: Callable[[], Sequence[TopicPartition]],
         tell: Callable[[Send | ClientEvent], None],
-        key_of: Callable[[bytes], bytes | None] = lambda value: None,
+        record_of: Callable[[bytes, int], NewRecord] = record_without_key,
     ) -> None:
-        """`key_of` gives the key of the record with this value; records have none by default."""
+        """`record_of` makes a record of its name and timestamp; by default the name is its value, and it has no key."""
         self._name = name
-        self._key_of = key_of
+        self._record_of = record_of
         self._world = world
         self._client = client
         self._sender = BatchSender(world, client, name, tell)
@@ -79,7 +80,7 @@ class Producer:
         send.is_idempotent = self._style.is_idempotent
         self._tell(send)
         now_ms = self._world.clock.now_ms()
-        records = [NewRecord(value, self._key_of(value), now_ms) for value in send.values]
+        records = [self._record_of(value, now_ms) for value in send.values]
         sequence = self._sequences.get(partition, 0) if self._style.is_idempotent else -1
         epoch = 0 if self._style.is_idempotent else -1
         batch = build_batch(records, producer_id=self._producer_id, producer_epoch=epoch, base_sequence=sequence)

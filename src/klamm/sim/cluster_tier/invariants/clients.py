@@ -98,10 +98,12 @@ def high_watermark_is_monotone(history: TierHistory, event: Polled) -> str | Non
 
 
 def positions_stay_valid(history: TierHistory, event: PositionLost) -> str | None:
-    """The position of a consumer never gets out of range, unless retention removed the records there."""
+    """The position of a consumer never gets out of range, unless retention or an operator deleted the records there."""
     p = event.partition
     facts = history.topics.get(p.topic)
     if facts is None or facts.has_retention or event.position > history.promised_end(p):
+        return None
+    if event.position < history.deleted_before.get(p, 0):
         return None
     return f"{p}: {event.consumer} has read up to {event.position}, which is out of range"
 

@@ -61,6 +61,8 @@ def acknowledged_records_are_on_min_isr_disks(history: TierHistory, event: Ackno
     # a device may have died after its replica fetched the record, and before the producer got the answer
     unknown = sum(disk.has_failed_directory and disk.of(p) is None for disk in history.disks.values())
     for offset, value in records_told(event):
+        if offset < history.deleted_before.get(p, 0):
+            continue
         count = unknown + sum(log.value_at(offset) == value for log in logs)
         if count < min(facts.min_isr, facts.replication):
             return f"{p}: {value!r} is acknowledged at {offset}, and is on {count} disks; {facts.min_isr} are required"
@@ -97,7 +99,7 @@ def committed_records_are_not_truncated(history: TierHistory, event: Truncated) 
     if log is None or state is None:
         return None
     leader = history.disks[state.leader].of(p) if state.has_leader else None
-    start = max(event.offset, _log_start(history, p, state))
+    start = max(event.offset, _log_start(history, p, state), history.deleted_before.get(p, 0))
     for offset, value in history.promised(p):
         if not start <= offset < event.end or log.value_at(offset) != value:
             continue
@@ -107,10 +109,8 @@ def committed_records_are_not_truncated(history: TierHistory, event: Truncated) 
 
 
 def _log_start(history: TierHistory, p: TopicPartition, state: LeaderAndIsr) -> int:
-    """The log start of the leader; for a topic with retention the highest in the ISR, as any member may have led."""
-    facts = history.topics.get(p.topic)  # None for internal and compacted topics
-    has_retention = facts is not None and facts.has_retention
-    members = state.isr if has_retention else (state.leader,) if state.has_leader else ()
+    """The log start of the leader; where it may move the highest in the ISR, as any member may have led."""
+    members = state.isr if history.may_start_later(p) else (state.leader,) if state.has_leader else ()
     return max((log.start for b in members if (log := history.disks[b].of(p)) is not None), default=0)
 
 

@@ -26,6 +26,12 @@ class FinalRead:
         self.last_stable_offset = 0
         self.is_damaged = False
         """A batch of it does not match its CRC."""
+        self.timestamps: list[int] = []
+        """Of `records`, in ms."""
+        self.offsets_by_time: dict[int, int] = {}
+        """What the leader answers for a time: the first offset at or after it, -1 for none."""
+        self.at_s = 0.0
+        """When it was read."""
         self.error = ""
         """Why it could not be read, or not written to."""
         self.fenced: dict[str, ErrorCode] = {}
@@ -204,6 +210,7 @@ def epoch_files_agree_with_batches(cluster: RestingCluster) -> str | None:
         if cluster.tier.is_compacted(p):
             continue
         start = max((log.start for log in logs.values()), default=0)  # a replica removes its segments later than others
+        start = max(start, cluster.tier.deleted_before.get(p, 0))  # after a crash a leader may have these records again
         if p in cluster.final_reads:
             start = max(start, cluster.final_reads[p].log_start)
         for broker, log in logs.items():
@@ -230,6 +237,19 @@ def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog, log_sta
         if epoch not in seen and starts.get(epoch, -1) != offset and (seen or epoch not in starts):
             return f"epoch {epoch} begins at {offset}, the file says {starts.get(epoch)}: {entries}"
         seen.add(epoch)
+    return None
+
+
+def offsets_by_time_are_right(cluster: RestingCluster) -> str | None:
+    """ListOffsets finds the first record with a timestamp at or after the requested one, if there is any."""
+    for p, read in cluster.final_reads.items():
+        if read.error or p in cluster.tier.destroyed:
+            continue
+        times = [(offset, at_ms) for (offset, _), at_ms in zip(read.records, read.timestamps, strict=True)]
+        for wanted_ms, found in read.offsets_by_time.items():
+            expected = next((offset for offset, at_ms in times if at_ms >= wanted_ms), -1)
+            if found != expected and not (expected < 0 and found >= read.high_watermark):
+                return f"{p}: the first record at or after {wanted_ms} is at {expected}; ListOffsets answers {found}"
     return None
 
 

@@ -2,7 +2,16 @@
 
 from typing import Any, Final
 
-from klamm.sim.cluster_tier.invariants import clients, compaction, groups, logs, rest, transactions
+from klamm.sim.cluster_tier.invariants import (
+    clients,
+    compaction,
+    deletions,
+    directories,
+    groups,
+    logs,
+    rest,
+    transactions,
+)
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     Assigned,
@@ -10,11 +19,13 @@ from klamm.sim.cluster_tier.trace import (
     CommittedOffsetRead,
     CorruptPoll,
     Expired,
+    LogReplaced,
     NodeStarted,
     Polled,
     PositionLost,
     PowerLost,
     SequenceRefused,
+    TableRead,
     Truncated,
     WrittenAfterError,
 )
@@ -44,6 +55,8 @@ ALWAYS: Final = (
     Row(61, clients.polls_end_at_the_high_watermark, (Polled,)),
     Row(61, clients.high_watermark_is_monotone, (Polled,), tickets="KAFKA-13091"),
     Row(54, clients.positions_stay_valid, (PositionLost,)),
+    Row(75, compaction.tables_are_up_to_date, (TableRead,), tickets="KIP-534"),
+    Row(75, compaction.young_records_stay, (TableRead,), tickets="KIP-58"),
     Row(57, clients.committed_offsets_are_kept, (CommittedOffsetRead,)),
     Row(57, groups.partitions_have_one_owner, (Assigned,)),
     Row(57, groups.commits_of_former_generations_are_refused, (CommitEnded,)),
@@ -59,6 +72,9 @@ ALWAYS: Final = (
     Row(68, logs.retention_keeps_what_is_not_replicated, (Expired,), tickets="KAFKA-5634"),
     Row(70, logs.recovery_points_are_on_the_device, (PowerLost,), tickets="KAFKA-10101"),
     Row(70, logs.recovery_keeps_what_was_written, (NodeStarted,), tickets="KAFKA-10471"),
+    Row(77, deletions.nothing_else_is_deleted, (Polled, Expired), tickets="KIP-107"),
+    Row(77, deletions.deleted_records_stay_deleted, (Polled,), tickets="KIP-107"),
+    Row(76, directories.copies_are_complete, (LogReplaced,), tickets="KIP-113"),
     Row(72, logs.nothing_is_appended_after_an_error, (WrittenAfterError,), tickets="KAFKA-10778"),
 )
 AT_REST: Final = (
@@ -75,10 +91,15 @@ AT_REST: Final = (
     Row(47, transactions.transactions_are_whole),
     Row(50, transactions.records_are_copied_once),
     Row(48, compaction.newest_values_survive_compaction),
+    Row(75, compaction.deleted_keys_stay_deleted),
+    Row(75, compaction.tombstones_are_removed, (), tickets="KAFKA-8522, KIP-354"),
     Row(63, rest.replicas_are_identical, (), tickets="KAFKA-6361"),
     Row(70, rest.logs_are_whole),
     Row(65, rest.epoch_files_agree_with_batches, (), tickets="KAFKA-7415, KAFKA-10432"),
+    Row(78, rest.offsets_by_time_are_right, (), tickets="KIP-33"),
     Row(66, rest.leader_epochs_are_fenced, (), tickets="KAFKA-7395"),
+    Row(76, directories.moves_finish, (), tickets="KIP-113"),
+    Row(76, directories.replicas_are_where_they_were_moved, (), tickets="KIP-113"),
     Row(24, rest.only_assigned_replicas_have_logs, (), tickets="KAFKA-13972"),
 )
 

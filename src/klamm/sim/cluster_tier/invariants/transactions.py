@@ -81,7 +81,7 @@ def records_are_copied_once(cluster: RestingCluster) -> str | None:
         if not all(_is_judged(cluster, t) for t in transactions):
             continue
         copies = Counter(original_of(value) for value in _copies(cluster, transactions))
-        if not history.topics[source.topic].has_retention:
+        if not history.may_start_later(source):
             expected = {offset for offset, _ in final.committed if offset < end}
             if missing := expected - copies.keys():
                 return f"{group} committed offset {end} of {source}; offset {min(missing)} was not copied"
@@ -105,7 +105,7 @@ def _is_judged(cluster: RestingCluster, transaction: Transaction) -> bool:
     return all(
         cluster.tier.is_promised(p)
         and cluster.tier.is_untouched(p)
-        and not cluster.tier.topics[p.topic].has_retention
+        and not cluster.tier.may_start_later(p)
         and p in cluster.final_reads
         and not cluster.final_reads[p].error
         for p in partitions
