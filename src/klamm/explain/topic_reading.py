@@ -15,7 +15,7 @@ from klamm.model.cluster import Address
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
-from klamm.wire.records import batches, records
+from klamm.wire.records import batches, records_of_any_format
 
 _TIMEOUT_S: Final = 10.0
 _LIMITS: Final = FetchLimits(max_bytes=8 * 1024 * 1024, max_wait_ms=100, min_bytes=0)
@@ -50,7 +50,7 @@ def _fetch_to_end(client: AsyncClient, partition: TopicPartition) -> Steps[list[
         content = answer.records or b""
         for batch in batches(content):
             if not batch.is_control:
-                found = [r.value for r in records(content, batch) if r.offset >= offset]
+                found = [r.value for r in records_of_any_format(content, batch) if r.offset >= offset]
                 values.extend(bytes(value) for value in found if value is not None)
             offset = batch.last_offset + 1
         if offset >= answer.high_watermark:

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 import pytest
-from tests.support.scripted_brokers import ScriptedCluster
+from tests.support.old_messages import FORMATS_AND_CODECS, message_set, old_records
+from tests.support.scripted_brokers import ScriptedCluster, ScriptedLog
 from tests.unit.net.transports import RecordingTransport, connect, feed
 from tests.unit.spark.scripts import log
 
@@ -22,6 +23,7 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
 from klamm.wire.api import ApiKey
+from klamm.wire.compression import Codec
 from klamm.wire.messages import MetadataRequest
 
 T = TypeVar("T")
@@ -156,6 +158,13 @@ class TestReadingATopic:
         network.cluster.logs[ORDERS] = log(40, 100, leader=2)
 
         assert self.read(network) == [b"%d" % o for o in range(40, 100)]
+
+    @pytest.mark.parametrize(("magic", "codec"), FORMATS_AND_CODECS)
+    def test_the_client_reads_messages_of_old_formats(self, network: Network, magic: int, codec: Codec) -> None:
+        records = old_records(magic, (50, 51, 54))
+        network.cluster.logs[ORDERS] = ScriptedLog(1, [(50, 54, message_set(records, magic, codec))], start=51)
+
+        assert self.read(network) == [r.value for r in records[1:]]
 
     def test_the_client_continues_reading_at_the_new_leader(self, network: Network) -> None:
         def move(broker: int, request: Any) -> None:

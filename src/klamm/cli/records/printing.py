@@ -15,11 +15,13 @@ from klamm.wire.records import (
     TimestampType,
     batches,
     crc_is_valid,
-    records,
+    records_of_any_format,
 )
 
 MAX_BLOCK_BYTES: Final = 256 * 1024
 _TIMESTAMP_TYPES: Final = {TimestampType.CREATE_TIME: "create", TimestampType.LOG_APPEND_TIME: "logappend"}
+_NO_TIMESTAMP_TYPE: Final = "unknown"
+"""Of a message of format 0, which has no timestamp."""
 Format = Callable[[Printed], bytes]
 
 
@@ -73,7 +75,7 @@ class Printer:
         length = size = 0
         form = self._json_of(header) if self._form is None else self._form
         topic, number = fetched.partition
-        for record in records(fetched.records, header):
+        for record in records_of_any_format(fetched.records, header):
             if record.offset < position:
                 continue
             if record.offset >= (limit if limit is not None else record.offset + 1):
@@ -95,7 +97,7 @@ class Printer:
     @staticmethod
     def _json_of(header: BatchHeader) -> Format:
         """Return the function that prints a record of this batch as a JSON line."""
-        timestamp_type = _TIMESTAMP_TYPES[header.timestamp_type]
+        timestamp_type = _TIMESTAMP_TYPES[header.timestamp_type] if header.magic else _NO_TIMESTAMP_TYPE
 
         def form(printed: Printed) -> bytes:
             """The record as a JSON line."""

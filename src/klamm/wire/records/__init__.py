@@ -1,6 +1,7 @@
-"""Record batches of magic 2: headers over buffers, records inside, builders."""
+"""Record batches: headers over buffers, records inside, builders."""
 
 from klamm.wire.compression import Codec
+from klamm.wire.records.any_format import records_of_any_format
 from klamm.wire.records.batch import (
     HEADER_BYTES,
     NO_PRODUCER_ID,
@@ -47,4 +48,5 @@ __all__ = [
     "header_at",
     "payload_of",
     "records",
+    "records_of_any_format",
 ]

@@ -76,6 +76,19 @@ def messages_of(buffer: Buffer, header: BatchHeader, max_bytes: int) -> Iterator
         yield message._replace(offset=message.offset + shift, timestamp=timestamp)
 
 
+def readable_messages(buffer: Buffer, header: BatchHeader, max_bytes: int) -> Iterator[Message]:
+    """The messages in the entry, as `messages_of` gives them, for a consumer: each matches its CRC, none wraps others.
+
+    The checksum of a wrapper itself is not verified. Raises CorruptRecords.
+    """
+    for message in messages_of(buffer, header, max_bytes):
+        if not message.has_valid_crc:
+            raise CorruptRecords(f"message at offset {message.offset}: its CRC does not match its bytes")
+        if message.codec is not Codec.NONE:
+            raise CorruptRecords(f"message at offset {message.offset} is compressed, and within a compressed message")
+        yield message
+
+
 def _shift_of_inner_offsets(wrapper: BatchHeader, last: int) -> int:
     """What to add to the offsets within a wrapper, the last of which is `last`. Raises CorruptRecords.
 
