@@ -87,3 +87,15 @@ def test_a_partition_of_a_groups_topic_without_an_owner_at_the_end_is_a_violatio
 
     resting.subscriptions = {"unknown": "t1"}
     assert every_partition_is_owned(cluster) == "unknown: no member was ever assigned anything"
+
+
+def test_members_of_an_earlier_generation_with_the_same_number_are_no_other_members() -> None:
+    """After a power loss a coordinator may count generations from less."""
+    former, alone = Assigned("g", 3, "m2", (), 13.4), Assigned("g", 3, "m1", (A,), 46.7)
+    other = Assigned("g", 3, "m3", (), 46.8)
+
+    assert not history_of(former, alone).has_other_members(alone)
+    history = history_of(former, alone, other)
+    assert history.has_other_members(alone)
+    history.on_member_gone(MemberGone("g", "m3"))
+    assert not history.has_other_members(alone)

@@ -27,6 +27,8 @@ from klamm.sim.world import SimulatedClock
 
 ACKS_ALL: Final = -1
 _NEVER: Final = float("inf")
+_MAX_REBALANCE_S: Final = 10.0
+"""Between the first and the last member that gets its partitions in a generation."""
 
 
 class TopicFacts(NamedTuple):
@@ -237,6 +239,15 @@ class TierHistory:
     def on_assigned(self, event: Assigned) -> None:
         """Note what a member of a group was assigned in a generation."""
         self.generations.setdefault(event.group, {}).setdefault(event.generation, []).append(event)
+
+    def has_other_members(self, assigned: Assigned) -> bool:
+        """Whether another member got its partitions in the same generation, and is still there.
+
+        After a power loss a coordinator may count generations from less: one of that number may have been before.
+        """
+        same = self.generations[assigned.group][assigned.generation]
+        members = {a.member for a in same if a.at_s > assigned.at_s - _MAX_REBALANCE_S} - {assigned.member}
+        return any((assigned.group, member) not in self.gone_members for member in members)
 
     def on_member_gone(self, event: MemberGone) -> None:
         """Note that a member reads nothing any more."""

@@ -199,10 +199,7 @@ class ClientWorkload:
         """
         if self._has_silent_member or self._run.loop.now < self._heal_at_s + _SILENT_AFTER_S or not assigned.partitions:
             return False
-        members = {a.member for a in self._run.tier.generations[assigned.group][assigned.generation]}
-        self._has_silent_member = any(
-            (assigned.group, m) not in self._run.tier.gone_members for m in members - {assigned.member}
-        )
+        self._has_silent_member = self._run.tier.has_other_members(assigned)
         return self._has_silent_member
 
     def _start_copier(self, number: int) -> None:
