@@ -23,10 +23,6 @@ from klamm.wire.compression import Codec, compress_pieces
 from klamm.wire.records.batch import (
     LOG_APPEND_TIME_BIT,
     MAGIC,
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecords,
@@ -36,7 +32,7 @@ from klamm.wire.records.batch import (
     sealed_batch,
 )
 from klamm.wire.records.legacy import Message, is_compressed, messages_of
-from klamm.wire.records.record import NewRecord, append_record
+from klamm.wire.records.up_conversion import converted_header, encode_records
 
 _MAGIC_AT: Final = 16
 _OFFSET_BYTES: Final = 8
@@ -82,23 +78,9 @@ def _convert(preparation: Preparation) -> bytes:
     except CorruptRecords as error:
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"{error}. {WRONG_CLIENT}") from error
     target = source if rules.codec is None else rules.codec
-    pieces = compress_pieces(target, _encoded_records(messages(), base_timestamp), rules.level)
+    pieces = compress_pieces(target, encode_records(enumerate(messages())), rules.level)
     payload = join_within_limit(pieces, rules)
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        partition_leader_epoch=NO_LEADER_EPOCH,
-        magic=MAGIC,
-        crc=0,
-        attributes=target,
-        last_offset_delta=count - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=facts.max_timestamp,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=NO_SEQUENCE,
-        record_count=count,
-    )
+    header = converted_header(target, count - 1, base_timestamp, facts.max_timestamp, count)
     return sealed_batch(header, payload)
 
 
@@ -178,11 +160,3 @@ def _check_messages(wrapper: BatchHeader, messages: Iterator[Message]) -> tuple[
         errors = [RecordError(n, text) for n in nested]
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"record {nested[0]}: {text}", errors)
     return count, first_timestamp
-
-
-def _encoded_records(messages: Iterator[Message], base_timestamp: int) -> Iterator[bytes]:
-    """The messages as records of format 2, one after the other."""
-    for delta, message in enumerate(messages):
-        encoded = bytearray()
-        append_record(encoded, NewRecord(message.value, message.key, message.timestamp), delta, base_timestamp)
-        yield bytes(encoded)

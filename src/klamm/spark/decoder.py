@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from klamm.client.committed_batches import committed_batches, data_batches
@@ -86,9 +87,14 @@ def _rows_of_headers(headers: Headers, selection: RecordSelection) -> Rows:
     batch_of = np.repeat(np.arange(len(headers)), counts)
     firsts = np.cumsum(counts) - counts
     offsets = headers["base_offset"].astype(np.int64)[batch_of] + np.arange(len(batch_of)) - firsts[batch_of]
-    log_append = (headers["attributes"] & LOG_APPEND_TIME_BIT) != 0
-    types = log_append.astype(np.int32)[batch_of]
+    types = _timestamp_types(headers)[batch_of]
     return Rows(pa.py_buffer(b""), selection.topic_partition, _NO_FIELDS, None, offsets, _NO_SLICES.starts, types)
+
+
+def _timestamp_types(headers: Headers) -> npt.NDArray[np.int32]:
+    """Who set the timestamps of each batch: 0 the producer, 1 the broker, -1 nobody, as in message format 0."""
+    log_append = (headers["attributes"] & LOG_APPEND_TIME_BIT) != 0
+    return np.where(headers["magic"] == 0, -1, log_append).astype(np.int32)
 
 
 def _decode_group(group: Group, selection: RecordSelection, find: Finder) -> Rows:
@@ -99,7 +105,7 @@ def _decode_group(group: Group, selection: RecordSelection, find: Finder) -> Row
     timestamps, batch_of = found.timestamps, found.batch_of
     if log_append.any():
         timestamps = np.where(log_append[batch_of], per_record(group.headers["max_timestamp"], batch_of), timestamps)
-    types = log_append.astype(np.int32)[batch_of]
+    types = _timestamp_types(group.headers)[batch_of]
     buffer = pa.py_buffer(group.buffer)
     return Rows(buffer, selection.topic_partition, found.fields, headers, found.offsets, timestamps, types)
 

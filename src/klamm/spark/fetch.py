@@ -24,7 +24,8 @@ from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
 from klamm.spark.sizes import GUESSED_BYTES
 from klamm.wire.messages import FetchResponsePartitionData
-from klamm.wire.vectors.batches import CorruptBatch, Run, read_run
+from klamm.wire.vectors.any_format import read_run_of_any_format
+from klamm.wire.vectors.batches import CorruptBatch, Run
 
 _LOG: Final = logging.getLogger("klamm.spark")
 MIN_FETCH_BYTES: Final = 64 * 1024
@@ -124,10 +125,10 @@ class RangeReader:
         return Fetched(start, self._end, run, aborted)
 
     def _complete_batches(self, answer: FetchResponsePartitionData) -> Run:
-        """The complete batches of a fetch response."""
+        """The complete batches of a fetch response; messages of old formats are converted."""
         records = answer.records or b""
         try:
-            run = read_run(records)
+            run = read_run_of_any_format(records)
         except CorruptBatch as error:
             raise CorruptBatch(
                 f"{self._partition}: the answer to a fetch from offset {self._position} cannot be decoded: "

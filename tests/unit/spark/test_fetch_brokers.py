@@ -48,13 +48,16 @@ class TestBrokers:
 
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
 
-    def test_an_old_message_format_fails_the_spark_read_with_partition_and_offset(self) -> None:
+    @pytest.mark.parametrize(("magic", "problem"), [(1, "CRC does not match"), (3, "has magic 3")])
+    def test_a_wrong_message_format_fails_the_spark_read_with_partition_and_offset(
+        self, magic: int, problem: str
+    ) -> None:
         world = world_of_orders()
         first, last, content = world.cluster.logs[ORDERS].batches[0]
-        world.cluster.logs[ORDERS].batches[0] = (first, last, content[:16] + b"\1" + content[17:])
+        world.cluster.logs[ORDERS].batches[0] = (first, last, content[:16] + bytes([magic]) + content[17:])
 
         with pytest.raises(
-            CorruptBatch, match=r"orders-0: the answer to a fetch from offset 0 cannot be decoded: .* has magic 1"
+            CorruptBatch, match=f"orders-0: the answer to a fetch from offset 0 cannot be decoded: .* {problem}"
         ):
             offsets_read(world, orders(0, 100))
 
