@@ -205,7 +205,7 @@ class MetadataCache:
         """Take brokers and controller from ZooKeeper, unless an UpdateMetadata has already come."""
         if self.generation == 0:
             self.brokers = {b.id: b for b in brokers}
-            self.controller_id = None if controller_id == NO_BROKER else controller_id
+            self.controller_id = controller_id
 
     def expect_topics(self, topics: Iterable[str]) -> None:
         """Take the names of the topics in ZooKeeper, unless an UpdateMetadata has already come."""

@@ -22,7 +22,6 @@ from klamm.controller.standby import Standby
 from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
 from klamm.model.errors import KlammError
-from klamm.model.ids import NO_BROKER
 from klamm.runtime.time_slices import Slices
 from klamm.telemetry.journal import Journal
 from klamm.zk.controller_store import ControllerStore
@@ -94,7 +93,7 @@ class ControllerElection:
         """Become controller if there is none; otherwise watch `/controller`."""
         store = self._current_store()
         holder = await store.read_controller(watch=True)
-        if holder is not None and self._is_abandoned(holder, store) and self.term is None:
+        if holder is not None and self._is_ours(holder, store) and self.term is None:
             await self._delete_znode_without_term(store, holder, cause)
             holder = None
         if holder is not None or self.term is not None:
@@ -178,7 +177,7 @@ class ControllerElection:
         store = self._current_store()
         holder = await store.read_controller(watch=True)
         if self.term is not None and (holder is None or not self._is_ours(holder, store)):
-            who = "nobody" if holder is None or holder.broker == NO_BROKER else f"broker {holder.broker}"
+            who = "nobody" if holder is None else f"broker {holder.broker}"
             await self.resign(cause, f"{who} is controller now")
         return holder
 
@@ -239,13 +238,6 @@ class ControllerElection:
             await store.delete_controller_version(holder.version)
         except (NoNode, BadVersion):
             self._journal.line(cause, "moved", why="/controller changed meanwhile")
-
-    def _is_abandoned(self, holder: ControllerZnode, store: Store) -> bool:
-        """Whether nobody is controller by this `/controller` while this node is not: its session created it.
-
-        Another client may have changed the content since; the znode would stay as long as the session.
-        """
-        return holder.owner_session == store.session_id and not holder.is_kraft
 
     def _is_ours(self, holder: ControllerZnode, store: Store) -> bool:
         """Whether this node's current ZooKeeper session created this `/controller`."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
-from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import id_to_text
 from klamm.zk import znodes
@@ -36,7 +36,7 @@ from klamm.zk.process_ends import begin_process_record, read_process_ends
 from klamm.zk.registrations import Registration, decode_registration
 from klamm.zk.topic_creation import TopicToCreate, find_taken_names, write_topics
 from klamm.zk.topic_requests import TopicRequestStore
-from klamm.zk.znodes import ControllerRegistration, MalformedZnode, TopicZnode
+from klamm.zk.znodes import MalformedZnode, TopicZnode
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
 """Producer ids that a broker gets at a time."""
@@ -51,7 +51,6 @@ class ControllerZnode(NamedTuple):
     """The content of `/controller`; `owner_session` is 0 for KRaft's, which is not ephemeral."""
 
     broker: BrokerId
-    """NO_BROKER where the content cannot be decoded: nobody is controller, and nobody can become it."""
     owner_session: int
     version: int
     is_kraft: bool
@@ -160,7 +159,7 @@ class Store:
         return id_to_text(candidate)
 
     async def read_controller(self, watch: bool = False) -> ControllerZnode | None:
-        """The content of `/controller`; None if it does not exist.
+        """The content of `/controller`; None if it does not exist or cannot be decoded.
 
         With `watch`, its next creation, change or deletion is watched.
         """
@@ -168,7 +167,9 @@ class Store:
         if found is None:
             return None
         data, stat = found
-        read = znodes.decode_controller(data) or ControllerRegistration(NO_BROKER)
+        read = znodes.decode_controller(data)
+        if read is None:
+            return None
         return ControllerZnode(read.broker, stat.ephemeral_owner, stat.version, read.is_kraft)
 
     async def _get(self, path: str, watch: bool) -> tuple[bytes | None, Stat] | None:

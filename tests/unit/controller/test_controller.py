@@ -159,25 +159,6 @@ async def test_a_node_deletes_a_controller_znode_of_its_session_if_its_term_neve
     assert nodes.controller_epoch == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"rubbish", encode_controller(BrokerId(2), 0)])
-async def test_a_controller_is_elected_after_another_client_changed_the_controller_znode(
-    nodes: Nodes, content: bytes
-) -> None:
-    await nodes.start(1)
-    await nodes.start(2)
-    await nodes.settle()
-    assert nodes.active == [1]
-
-    nodes.ensemble.apply([Set(CONTROLLER, content)])
-    await nodes.settle()
-
-    assert len(nodes.active) == 1
-    assert nodes.controller_epoch == 2
-    assert [line.facts["why"] for line in nodes.journal(1, "resigned")] == [
-        "broker 2 is controller now" if b"brokerid" in content else "nobody is controller now"
-    ]
-
-
 async def test_a_controller_znode_written_by_a_kraft_controller_is_not_replaced(nodes: Nodes) -> None:
     payload = b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":7}'
     nodes.ensemble.apply([Create(CONTROLLER, payload)])
