@@ -1,12 +1,28 @@
 """Reads batches of a segment file in runs of bounded size, for those who decode many of them at once."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm.runtime.disk import File
-from klamm.wire.records.batch import IDENTIFYING_BYTES, CorruptRecords, entry_size
+from klamm.wire.records.batch import (
+    IDENTIFYING_BYTES,
+    MAGIC,
+    BatchHeader,
+    CorruptRecords,
+    crc_is_valid,
+    crc_mismatch,
+    entry_size,
+    header_at,
+)
 from klamm.wire.vectors.batches import NO_END, CorruptBatch, Run, check_crc, read_run
 
 MIN_READ_BYTES: Final = 64 * 1024
+
+
+class LegacyRun(NamedTuple):
+    """Adjacent messages of the formats 0 and 1, compressed or not, and their headers."""
+
+    buffer: bytes
+    headers: list[BatchHeader]
 
 
 def run_at(file: File, position: int, size: int, read_bytes: int, end_offset: int = NO_END) -> Run:
@@ -48,3 +64,34 @@ def _intact(run: Run) -> Run:
             raise
         return run.first(run.positions.index(error.position))
     return run
+
+
+def is_legacy_at(file: File, position: int) -> bool:
+    """Whether a message of format 0 or 1 begins at this position of the file."""
+    start = file.pread(IDENTIFYING_BYTES, position)
+    return len(start) == IDENTIFYING_BYTES and 0 <= start[-1] < MAGIC
+
+
+def legacy_run_at(file: File, position: int, size: int, read_bytes: int) -> LegacyRun:
+    """The messages of the formats 0 and 1 from this position on; there is at least one. Raises CorruptRecords."""
+    needed = entry_size(file.pread(IDENTIFYING_BYTES, position))
+    if needed > size - position:
+        raise CorruptRecords(f"the last message is cut off at the end of the file, byte {size}")
+    content = file.pread(min(max(read_bytes, MIN_READ_BYTES, needed), size - position), position)
+    headers: list[BatchHeader] = []
+    end, last_offset = 0, -1
+    while end + IDENTIFYING_BYTES <= len(content) and content[end + IDENTIFYING_BYTES - 1] != MAGIC:
+        if end + entry_size(content, end) > len(content):
+            break
+        header = header_at(content, end)
+        if not crc_is_valid(content, header):
+            raise crc_mismatch(header)
+        if header.base_offset <= last_offset:
+            raise CorruptRecords(
+                f"offsets do not rise: the message with offset {header.base_offset} comes after that with {last_offset}"
+            )
+        headers.append(header)
+        end, last_offset = end + header.size, header.base_offset
+    if not headers:
+        raise CorruptRecords(f"the file became shorter than {size} bytes while it was read")
+    return LegacyRun(content[:end], headers)

@@ -11,9 +11,10 @@ from tests.unit.log.support import NOW_MS
 from klamm.log.cleaner.batches import FilterCounts
 from klamm.log.cleaner.legacy import add_legacy_run, filter_legacy
 from klamm.log.cleaner.offset_map import OffsetMap
-from klamm.log.cleaner.reading import LegacyRun, read_runs
+from klamm.log.cleaner.reading import read_runs
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
+from klamm.log.runs import LegacyRun
 from klamm.log.settings import CleanerSettings
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.workers import InlineWorkers

@@ -14,7 +14,7 @@ import numpy as np
 from klamm.log.cleaner.batches import FilterCounts, WrittenBatch
 from klamm.log.cleaner.key_hashes import hash_each
 from klamm.log.cleaner.offset_map import OffsetMap
-from klamm.log.cleaner.reading import LegacyRun
+from klamm.log.runs import LegacyRun
 from klamm.wire.compression import Codec
 from klamm.wire.records import BatchHeader
 from klamm.wire.records.batch import LOG_APPEND_TIME_BIT

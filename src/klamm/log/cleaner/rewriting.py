@@ -16,12 +16,13 @@ from klamm.log.cleaner.key_hashes import hash_keys
 from klamm.log.cleaner.latest_records import Flags
 from klamm.log.cleaner.legacy import add_legacy_run, filter_legacy
 from klamm.log.cleaner.offset_map import OffsetMap
-from klamm.log.cleaner.reading import LegacyRun, log_path, read_runs
+from klamm.log.cleaner.reading import log_path, read_runs
 from klamm.log.cleaner.transactions import TransactionCleaning
 from klamm.log.errors import CorruptFile
 from klamm.log.flushing import sync_files
 from klamm.log.names import CLEANED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, segment_file
 from klamm.log.open_files import OpenFiles
+from klamm.log.runs import LegacyRun
 from klamm.log.segment import Segment
 from klamm.log.transactions import AbortedTransaction, TransactionIndex
 from klamm.model.errors import KlammError
