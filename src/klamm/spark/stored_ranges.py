@@ -59,7 +59,7 @@ class StoredRangeReader:
         aborted = None
         if self._options.read_committed:
             aborted = StoredOffsets(self._disk, replica, topic_id).aborted(self.offset, end)
-        for found in ReplicaReader(self._disk, replica, topic_id, self.offset, end):
+        for found in ReplicaReader(self._disk, replica, topic_id, self.offset, end, converts=True):
             if isinstance(found, Gap):
                 yield found
                 self.offset = found.end

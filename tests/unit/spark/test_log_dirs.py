@@ -399,10 +399,10 @@ class TestDamage:
         with pytest.raises(KlammError, match=r"txnindex has .* not a multiple .*Start the broker"):
             offsets_stored(tmp_path, kafka__isolation__level="read_committed")
 
-    async def test_a_log_directory_with_old_message_formats_is_refused(self, tmp_path: Path) -> None:
+    async def test_a_damaged_message_of_an_old_format_is_refused(self, tmp_path: Path) -> None:
         await make_log(tmp_path)
         old = struct.pack(">qiIbbqii", 0, 22, 0, 1, 0, NOW_MS, -1, -1) + bytes(60)
         segment_paths(tmp_path)[0].write_bytes(old)
 
-        with pytest.raises(CorruptBatch, match="has magic 1, but klamm reads only magic 2"):
+        with pytest.raises(CorruptBatch, match="log, byte 0: batch at offset 0: its CRC does not match its bytes"):
             offsets_stored(tmp_path)

@@ -53,7 +53,8 @@ class StoredOffsets:
         """The first offset of the transactions that are open at the high watermark, or the high watermark itself."""
         end = self.high_watermark()
         start, transactions = self._open_at_snapshot(end)
-        for found in ReplicaReader(self._disk, self._replica, self._topic_id, max(start, self.log_start()), end):
+        start = max(start, self.log_start())
+        for found in ReplicaReader(self._disk, self._replica, self._topic_id, start, end, converts=True):
             if not isinstance(found, Gap):
                 _follow_transactions(found.run, transactions)
         return min([end, *transactions.values()])

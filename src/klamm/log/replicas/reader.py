@@ -1,6 +1,7 @@
 """Reads the batches of one replica between two offsets, while a broker may roll, compact or delete its segments."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -11,12 +12,15 @@ from klamm.log.open_files import OpenFiles
 from klamm.log.partition_metadata import read_topic_id
 from klamm.log.replicas.directories import StoredReplica, was_cleaned
 from klamm.log.replicas.segment_files import SegmentFile, SegmentFiles, list_segment_files, open_segment
-from klamm.log.runs import run_at
+from klamm.log.runs import is_legacy_at, legacy_run_at, run_at
 from klamm.log.segment import Segment
 from klamm.model.errors import KlammError
 from klamm.model.topic_ids import id_to_text
-from klamm.runtime.disk import Disk
-from klamm.wire.records.batch import CorruptRecords
+from klamm.runtime.disk import Disk, File
+from klamm.wire.records.batch import BatchHeader, CorruptRecords
+from klamm.wire.records.legacy import is_compressed
+from klamm.wire.records.up_conversion import grouped
+from klamm.wire.vectors.any_format import converted
 from klamm.wire.vectors.batches import CorruptBatch, Run
 
 FIRST_READ_BYTES: Final = 256 * 1024
@@ -27,11 +31,22 @@ _MAX_VANISHED: Final = 1_000
 
 
 class StoredRun(NamedTuple):
-    """Batches read at once, from byte `position` of the file `path` on; checksums are not verified yet."""
+    """Batches read at once, from byte `position` of the file `path` on; checksums are not verified yet.
+
+    Those that were converted from an old format have other positions and sizes than in the file.
+    """
 
     run: Run
     path: str
     position: int
+
+
+class _FileRun(NamedTuple):
+    """Batches of a file, the bytes that they have there, and where each begins in these."""
+
+    run: Run
+    length: int
+    positions: Sequence[int]
 
 
 class Gap(NamedTuple):
@@ -50,16 +65,27 @@ class ReplicaReader:
     """Goes from `offset` to before `end`; gaps that compaction may have left are passed over.
 
     `topic_id` is that of the topic to read, None where it has none: a directory of another topic counts as gone.
+    `converts`: whether messages of format 0 and 1 come as batches of format 2; else one of them raises CorruptBatch.
     Raises ReplicaGone, CorruptBatch with file and position, CorruptFile, OSError.
     """
 
-    def __init__(self, disk: Disk, replica: StoredReplica, topic_id: UUID | None, start: int, end: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        replica: StoredReplica,
+        topic_id: UUID | None,
+        start: int,
+        end: int,
+        *,
+        converts: bool = False,
+    ) -> None:
         self.offset = start
         self._disk = disk
         self._replica = replica
         self._directory = replica.directory
         self._topic_id = topic_id
         self._end = end
+        self._converts = converts
         self._files = OpenFiles(disk, most=1)
         self._done = -1
         """The base offset of the last segment that was read to its end."""
@@ -132,7 +158,7 @@ class ReplicaReader:
         read_bytes = FIRST_READ_BYTES
         while self.offset < self._end and position < (size := file.size()):
             try:
-                run = run_at(file, position, size, read_bytes, self._end)
+                run, length, positions = self._run_at(file, position, size, read_bytes)
             except CorruptBatch as error:
                 raise CorruptBatch(self._damage(segment, position + (error.position or 0), str(error))) from error
             if not run.positions:  # the next batch is behind the end
@@ -144,9 +170,38 @@ class ReplicaReader:
                 yield StoredRun(intact, segment.log_path, position)
                 self.offset = intact.next_offset
             if wrong is not None:
-                raise CorruptBatch(self._damage(segment, position + run.positions[wrong[0]], wrong[1]))
-            position += sum(run.sizes)
+                raise CorruptBatch(self._damage(segment, position + positions[wrong[0]], wrong[1]))
+            position += length
             read_bytes = min(2 * read_bytes, MAX_READ_BYTES)
+
+    def _run_at(self, file: File, position: int, size: int, read_bytes: int) -> _FileRun:
+        """The batches from this position on, before the end; messages of old formats are converted.
+
+        Raises CorruptBatch.
+        """
+        if not (self._converts and is_legacy_at(file, position)):
+            run = run_at(file, position, size, read_bytes, self._end)
+            return _FileRun(run, sum(run.sizes), run.positions)
+        try:
+            old = legacy_run_at(file, position, size, read_bytes)
+        except CorruptRecords as error:
+            raise CorruptBatch(str(error), 0) from error
+        headers = list(_before(old.headers, self._end))
+        self._check_no_gaps(headers)
+        length = headers[-1].position + headers[-1].size if headers else 0
+        positions = [group[0].position for group in grouped(headers)]
+        return _FileRun(converted(memoryview(old.buffer), headers), length, positions)
+
+    def _check_no_gaps(self, headers: list[BatchHeader]) -> None:
+        """Raise CorruptBatch where adjacent uncompressed messages, which may become one batch, leave a gap."""
+        for before, header in pairwise(headers):
+            gap = not is_compressed(header) and header.base_offset != before.next_offset
+            if gap and not self._may_have_gaps():
+                raise CorruptBatch(
+                    f"the message with offset {header.base_offset} does not follow the one with offset "
+                    f"{before.base_offset}, although the log was never compacted",
+                    header.position,
+                )
 
     def _position_in(self, segment: Segment) -> int:
         """Where to begin in the segment's file: at the batch with the current offset, or at the first damage before."""
@@ -207,3 +262,13 @@ class ReplicaReader:
     def _may_have_gaps(self) -> bool:
         """Whether compaction may have removed offsets of this log."""
         return self._listed.is_changing or was_cleaned(self._disk, self._replica.log_dir, self._replica.partition)
+
+
+def _before(headers: Iterable[BatchHeader], end: int) -> Iterator[BatchHeader]:
+    """The messages that may reach before the offset `end`; a wrapper has the offset of its last message."""
+    for header in headers:
+        if header.base_offset >= end and not is_compressed(header):
+            return
+        yield header
+        if header.next_offset >= end:
+            return
