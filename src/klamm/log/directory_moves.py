@@ -5,6 +5,7 @@ Source: LogManager.scala (maybeUpdatePreferredLogDir, replaceCurrentWithFutureLo
 
 from collections.abc import Mapping
 from contextlib import suppress
+from posixpath import dirname
 from typing import Final
 
 import structlog
@@ -77,7 +78,7 @@ class DirectoryMoves:
 
     def match_futures(self) -> None:
         """After loading, continue to copy each future log whose log is in another directory; delete the others."""
-        self._keep_used_logs()
+        self._leave_out_replaced_logs()
         for partition in list(self._futures.logs):
             log = self._registry.logs.get(partition)
             if log is None:
@@ -109,18 +110,22 @@ class DirectoryMoves:
             )
             copy.truncate_fully_and_start_at(log.start_offset)
 
-    def _keep_used_logs(self) -> None:
-        """Remove the marks of logs that are used because the directory of the log that replaced them is offline.
+    def _leave_out_replaced_logs(self) -> None:
+        """Take partitions offline whose log is back after a power loss, while the one that replaced it is offline.
 
-        A later start that finds both would delete the one that was written to meanwhile. Without a mark it asks.
+        The log lacks all that was appended since. This replica may still be in the ISR, and would lead without that.
+        Where the other log is in no log directory any more, the mark goes: a later start must not delete this log.
         """
-        if not self._registry.offline_directories:
-            return
-        disk = self._world.disk
+        disk, offline = self._world.disk, self._registry.offline_directories
         for partition, log in list(self._registry.logs.items()):
             mark = f"{log.directory}/{REPLACED_BY}"
             try:
-                if disk.exists(mark):
+                if not disk.exists(mark):
+                    continue
+                replaced_by = dirname(disk.read(mark).decode(errors="replace").strip())
+                if replaced_by in offline:
+                    self._registry.leave_out(partition, replaced_by)
+                else:
                     disk.remove(mark)
                     disk.sync_directory(log.directory)
             except OSError as error:

@@ -147,6 +147,20 @@ class LogRegistry:
             action=REPLACE_REPLICA,
         )
 
+    def leave_out(self, partition: TopicPartition, directory: str) -> None:
+        """Use no log of the partition: the one that was in use is in `directory`, which is offline."""
+        log, home = self.logs.pop(partition), self.homes.pop(partition)
+        log.mark_failed()
+        home.retain_checkpoints(partition)
+        self.offline[partition] = directory
+        logger.error(
+            "an old log is not used: the log that replaced it is in an offline log directory; the replica is offline",
+            partition=str(partition),
+            directory=log.directory,
+            offline_directory=directory,
+            action=f"{REPAIR} If the disk is lost, remove its directory from log.dirs: the old log is used then.",
+        )
+
     def retire(self, log: Log, home: LogDirectory) -> None:
         """Rename the directory of a log that is no longer listed, and remove it later. Raises OSError."""
         target = f"{home.path}/{deleted_directory(log.partition, self._world.randomness.bytes(16).hex())}"

@@ -177,28 +177,64 @@ def test_the_directory_of_a_created_log_survives_power_loss() -> None:
         assert node.disk.exists("/data/logs"), seed
 
 
-def test_a_log_used_while_its_successor_is_offline_is_not_deleted_for_it_later() -> None:
-    """A power loss brought the replaced log back, and the disk of the one that replaced it did not start again."""
+def replaced_log() -> SimulatedNode:
+    """A node that has two directories and, in the first one, a log that was replaced by one in the second.
+
+    A power loss brought it back.
+    """
     node = SimulatedNode(1, "/data1", "/data2")
 
     async def replace(logs: LogManager) -> None:
         log = get_or_create(logs, ORDERS, TopicConfig.parse(), TOPIC_ID, is_new=True)
         assert log.directory == f"/data1/{ORDERS}"
+        log.append_as_leader(batch("old"), 3)
         node.disk.write_atomically(f"{log.directory}/{REPLACED_BY}", f"/data2/{ORDERS}\n".encode())
+        await logs.close()
+
+    node.run(replace)
+    return node
+
+
+def test_a_replaced_log_is_not_used_while_its_successor_is_offline() -> None:
+    node = replaced_log()
+
+    async def look(logs: LogManager) -> None:
+        assert list(logs.offline_directories) == ["/data2"]
+        assert logs.get(ORDERS) is None
+        assert logs.is_offline(ORDERS)
+        for is_new in (False, True):
+            with pytest.raises(StorageFailed, match="offline log directory /data2"):
+                get_or_create(logs, ORDERS, TopicConfig.parse(), TOPIC_ID, is_new=is_new)
+        await logs.close()
+        assert b"orders 0 1" in node.disk.read("/data1/recovery-point-offset-checkpoint")
+
+    async def repaired(logs: LogManager) -> None:
+        log = logs.get(ORDERS)
+        assert log is not None
+        assert log.directory == f"/data2/{ORDERS}"
+
+    node.disk.fault = lambda call, path: errno.EIO if path.startswith("/data2") else None
+    node.run(look)
+    node.disk.fault = lambda call, path: None
+    node.disk.make_directories(f"/data2/{ORDERS}")
+    node.run(repaired)
+
+
+def test_a_replaced_log_is_used_and_kept_once_its_successors_directory_is_removed_from_the_config() -> None:
+    node = replaced_log()
+    both = node.directories
 
     async def use(logs: LogManager) -> None:
         log = logs.get(ORDERS)
         assert log is not None
-        assert list(logs.offline_directories) == ["/data2"]
-        log.append_as_leader(batch("a"), 3)
+        assert values_of(log) == ["old"]
 
     async def find_both(logs: LogManager) -> None:
         raise AssertionError("one of the logs was deleted")
 
-    node.run(replace)
-    node.disk.fault = lambda call, path: errno.EIO if path.startswith("/data2") else None
+    node.directories = ["/data1"]
     node.run(use)
-    node.disk.fault = lambda call, path: None
+    node.directories = both
     node.disk.make_directories(f"/data2/{ORDERS}")
     with pytest.raises(BadLogDirectory, match="is in two log directories"):
         node.run(find_both)
