@@ -54,13 +54,15 @@ class Leader:
         batches = TransactionalBatches("t", PRODUCER, {P0: sequence})
         return await self.verification.verify(batches, knows_abortable=knows_abortable)
 
-    async def append(self, sequence: int = 0, origin: Origin = Origin.CLIENT) -> ErrorCode:
+    async def append(
+        self, sequence: int = 0, origin: Origin = Origin.CLIENT, *, transactional: bool = True
+    ) -> ErrorCode:
         batch = build_batch(
             [NewRecord(b"v")],
             producer_id=PRODUCER.producer_id,
             producer_epoch=PRODUCER.epoch,
             base_sequence=sequence,
-            transactional=True,
+            transactional=transactional,
         )
         return (await self._append(batch, origin)).error
 
@@ -101,6 +103,18 @@ def test_only_the_first_batch_of_a_transaction_is_verified_with_the_coordinator(
         await leader.end()
         assert await leader.verify(3) == {}
         assert await leader.append(3) == ErrorCode.NONE
+        assert leader.coordinator.asked == 2
+
+    run(body)
+
+
+def test_a_confirmation_that_a_batch_without_transaction_used_up_begins_no_transaction(run: Run) -> None:
+    async def body(leader: Leader) -> None:
+        assert await leader.verify(0) == {}
+        assert await leader.append(0, transactional=False) == ErrorCode.NONE
+        leader.coordinator.error = ErrorCode.INVALID_TXN_STATE
+        assert await leader.verify(1) == {P0: ErrorCode.INVALID_TXN_STATE}
+        assert await leader.append(1) == ErrorCode.INVALID_TXN_STATE
         assert leader.coordinator.asked == 2
 
     run(body)
