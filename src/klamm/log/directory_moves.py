@@ -86,11 +86,7 @@ class DirectoryMoves:
             if self._futures.home_of(partition) is self._registry.homes[partition]:
                 self.delete_future(partition)
                 continue
-            try:
-                self._begin_copying(log)
-            except OSError as error:
-                self._registry.take_offline(self._registry.homes[partition], str(error))
-                continue
+            log.cleaning.pause()
             self._restart_outdated(log, self._futures.logs[partition])
 
     def _restart_outdated(self, log: Log, copy: Log) -> None:
@@ -143,21 +139,11 @@ class DirectoryMoves:
             offline = ", ".join(self._registry.offline_directories)
             raise StorageFailed(f"cannot move {partition} while a log directory is offline: {offline}. {REPAIR}")
         self._preferred.pop(partition, None)
-        try:
-            self._begin_copying(log)
-        except OSError as error:
-            raise self._registry.failure(self._registry.homes[partition], f"cannot move {partition}", error) from error
+        log.cleaning.pause()
         try:
             return self._futures.create(partition, home, log.config, log.topic_id)
         except OSError as error:
             raise self._registry.failure(home, f"cannot copy {partition}", error) from error
-
-    def _begin_copying(self, log: Log) -> None:
-        """Pause the log's cleaning; a promotion that a crash interrupted has not begun."""
-        log.cleaning.pause()
-        mark = f"{log.directory}/{REPLACED_BY}"
-        if self._world.disk.exists(mark):
-            self._world.disk.remove(mark)
 
     def delete_future(self, partition: TopicPartition) -> None:
         """Delete the copy of the partition's log, if there is one. A directory that fails is taken offline."""
