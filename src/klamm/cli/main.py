@@ -1,6 +1,6 @@
 """The entry point of `klamm`. Exit status: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C.
 
-Everything is imported inside, so that Ctrl-C during the imports is as quiet as later.
+Everything is imported inside, so that Ctrl-C during the imports is as quiet as later. Typer imports more when it parses.
 """
 
 import sys
@@ -14,6 +14,10 @@ def main() -> None:
     try:
         _run()
     except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    except RuntimeError as error:  # Python 3.11 raises it for an interrupt in the `__set_name__` of a late import
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
         sys.exit(_INTERRUPTED)
 
 
