@@ -6,7 +6,9 @@ A broker may keep a million offsets, so the garbage collector does not track the
 loop for 0.4 s.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,6 +38,13 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
 Offsets = Mapping[TopicPartition, Offset]
 
 
+class _PreparedCommit(NamedTuple):
+    """A commit of a transaction on its way into the log; `left` are its offsets that were not removed meanwhile."""
+
+    offsets: Offsets
+    left: dict[TopicPartition, Offset]
+
+
 class GroupOffsets:
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, CommittedOffset] = {}
@@ -43,7 +52,7 @@ class GroupOffsets:
         """Appended or about to be, and not yet replicated, in the order of the commits."""
         self.transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         """By producer id: in the log, and visible once the transaction commits."""
-        self._pending_transactional: dict[int, list[Offsets]] = {}
+        self._pending_transactional: dict[int, list[_PreparedCommit]] = {}
         """By producer id: appended or about to be, and not yet replicated."""
 
     def __len__(self) -> int:
@@ -68,7 +77,7 @@ class GroupOffsets:
         return (
             partition in self._pending
             or any(partition in offsets for offsets in self.transactional.values())
-            or any(partition in offsets for pending in self._pending_transactional.values() for offsets in pending)
+            or any(partition in prepared.left for prepared in self._prepared_commits())
         )
 
     # ---- commits
@@ -118,27 +127,36 @@ class GroupOffsets:
 
     def prepare_transactional(self, producer_id: int, offsets: Offsets) -> None:
         """Record that these commits of a transaction are being written to the log."""
-        self._pending_transactional.setdefault(producer_id, []).append(offsets)
+        prepared = _PreparedCommit(offsets, dict(offsets))
+        self._pending_transactional.setdefault(producer_id, []).append(prepared)
 
     def complete_transactional(self, producer_id: int, offsets: Offsets, record_offset: int) -> None:
-        """Keep replicated offsets of a transaction until it ends: committed, they count; aborted, they are dropped."""
-        if not self.fail_transactional(producer_id, offsets):
+        """Keep replicated offsets of a transaction until it ends: committed, they count; aborted, they are dropped.
+
+        An offset that was removed meanwhile stays removed.
+        """
+        left = self.fail_transactional(producer_id, offsets)
+        if not left:
             return
         waiting = self.transactional.setdefault(producer_id, {})
-        for partition, offset in offsets.items():
+        for partition, offset in left.items():
             known = waiting.get(partition)
             if known is None or known.record_offset < record_offset:
                 waiting[partition] = CommittedOffset(offset, record_offset)
 
-    def fail_transactional(self, producer_id: int, offsets: Offsets) -> bool:
-        """Drop the prepared commits of a transaction, which could not be written; False where none were under way."""
-        pending = self._pending_transactional.get(producer_id, [])
-        left = [other for other in pending if other is not offsets]
-        if left:
-            self._pending_transactional[producer_id] = left
-        else:
-            self._pending_transactional.pop(producer_id, None)
-        return len(left) < len(pending)
+    def fail_transactional(self, producer_id: int, offsets: Offsets) -> Offsets:
+        """Drop the prepared commits of a transaction, which could not be written.
+
+        Returns those that were still under way and not removed.
+        """
+        pending = self._pending_transactional.pop(producer_id, [])
+        if others := [prepared for prepared in pending if prepared.offsets is not offsets]:
+            self._pending_transactional[producer_id] = others
+        return next((prepared.left for prepared in pending if prepared.offsets is offsets), {})
+
+    def _prepared_commits(self) -> Iterator[_PreparedCommit]:
+        """The commits of all transactions that are being written to the log."""
+        return chain.from_iterable(self._pending_transactional.values())
 
     def complete_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """End the producer's transaction: its offsets become the committed ones, or are dropped if it was aborted."""
@@ -155,6 +173,8 @@ class GroupOffsets:
         known = dict.fromkeys((*self.committed, *self._pending))
         for offsets in self.transactional.values():
             known.update(dict.fromkeys(offsets))
+        for prepared in self._prepared_commits():
+            known.update(dict.fromkeys(prepared.left))
         return [partition for partition in known if partition in partitions]
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -167,6 +187,8 @@ class GroupOffsets:
             self._pending.pop(partition, None)
             for offsets in self.transactional.values():
                 offsets.pop(partition, None)
+            for prepared in self._prepared_commits():
+                prepared.left.pop(partition, None)
         return self.expire(requested)
 
     def expire(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:

@@ -7,13 +7,15 @@ import pytest
 from structlog.testing import capture_logs
 from tests.support.failing import fail_once
 from tests.support.waiting import settle
-from tests.unit.coordinator.groups_room import P0, P1, Room, play
+from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play
 from tests.unit.coordinator.test_loading import offset_records, take_over, write_transactional
 from tests.unit.coordinator.test_offsets import SUBSCRIBED
 
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.handlers import removal
-from klamm.coordinator.handlers.offsets import CommitRequest
+from klamm.coordinator.handlers.offsets import CommitRequest, TransactionalCommitRequest
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 
 OTHER = TopicPartition("other", 0)
@@ -138,6 +140,23 @@ def test_a_groups_first_unfinished_offset_commit_is_dropped_when_its_partition_i
         room.log.release()
         await waiting
         assert room.fetch() == {OTHER: 7}
+
+    play(body)
+
+
+def test_an_unfinished_txn_offset_commit_is_dropped_when_its_partition_is_deleted() -> None:
+    async def body(room: Room) -> None:
+        room.log.held = []
+        offsets = {P0: Offset(6), OTHER: Offset(7)}
+        producer = ProducerIdAndEpoch(1, 0)
+        request = TransactionalCommitRequest(producer, CommitRequest(GROUP, offsets))
+        waiting = asyncio.ensure_future(room.groups.commit_transactional_offsets(request))
+        await settle()
+        room.groups.on_partitions_deleted([P0])
+        room.log.release()
+        assert await waiting == {P0: ErrorCode.NONE, OTHER: ErrorCode.NONE}
+        room.groups.on_transaction_completed(producer.producer_id, [0], True)
+        assert room.fetch([P0, OTHER], require_stable=True) == {P0: -1, OTHER: 7}
 
     play(body)
 
