@@ -1,6 +1,7 @@
 """The entry point of `klamm`. Exit status: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C.
 
-Everything is imported inside, so that Ctrl-C during the imports is as quiet as later. Typer imports more when it parses.
+Everything is imported inside, so that Ctrl-C during the imports is as quiet as later. Typer imports more when it
+parses.
 """
 
 import sys

@@ -31,9 +31,7 @@ except:
     [("typer", INTERRUPTED_IN_A_CLASS), ("typer", INTERRUPTED_WITHIN_TRY), ("pydantic", INTERRUPTED_IN_A_CLASS)],
     ids=["class", "try", "class_imported_late"],
 )
-def test_pressing_ctrl_c_during_any_import_ends_klamm_without_output(
-    tmp_path: Path, module: str, content: str
-) -> None:
+def test_pressing_ctrl_c_during_any_import_ends_klamm_without_output(tmp_path: Path, module: str, content: str) -> None:
     """An exception there can be caught, or become another one, as RuntimeError in `__set_name__`."""
     (tmp_path / f"{module}.py").write_text(content)
     paths = [str(tmp_path), *sys.path]
