@@ -180,10 +180,14 @@ def _starts_by_time(
     wanted: RowFilter,
     earliest: Mapping[TopicPartition, int],
 ) -> Mapping[TopicPartition, int]:
-    """The first offset that may have the filter's least timestamp; all before it are older."""
-    if wanted.min_time_ms is None:
+    """The first offset that may have the filter's least timestamp; all before it are older.
+
+    Nothing for times before 1970: in ListOffsets negative numbers are not times, though -1 is the timestamp of records
+    without one.
+    """
+    if wanted.min_time_ms is None or wanted.min_time_ms < 0:
         return {}
-    found = transport.offsets(dict.fromkeys(partitions, max(0, wanted.min_time_ms)))
+    found = transport.offsets(dict.fromkeys(partitions, wanted.min_time_ms))
     ends = transport.offsets(dict.fromkeys(partitions, LATEST))
     return {p: ends[p] if offset == NO_OFFSET else max(offset, earliest[p]) for p, offset in found.items()}
 

@@ -100,6 +100,18 @@ def test_a_spark_filter_with_a_minimum_timestamp_sets_the_first_offset_to_read(w
     assert [(r.start, r.end) for t in tasks for r in t.ranges] == [(30, 100), (30, 50)]
 
 
+def test_a_spark_filter_with_a_minimum_timestamp_before_1970_reads_records_without_timestamp(
+    world: ScriptedWorld,
+) -> None:
+    for scripted_log in world.cluster.logs.values():
+        scripted_log.times = {-1: 0, 1_000: 30}
+    wanted = taken(GreaterThan(("timestamp",), datetime(1960, 1, 1, tzinfo=UTC)), EqualTo(("topic",), "orders"))
+
+    tasks, _ = read(world, wanted)
+
+    assert [(r.start, r.end) for t in tasks for r in t.ranges] == [(0, 100), (20, 50)]
+
+
 def test_spark_filters_compare_timestamps_in_microseconds() -> None:
     at = datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
     times = pa.array([at, at.replace(microsecond=122_999), None], pa.timestamp("us", tz="UTC"))
