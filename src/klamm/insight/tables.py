@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from klamm.insight.availability import unavailability
@@ -36,6 +36,8 @@ class InsightTable(NamedTuple):
     summary: str
     is_of_partitions: bool = True
     """Whether each row is about one partition, so that rows of one topic can be chosen."""
+    is_of_intervals: bool = False
+    """Whether each row counts what happened in the interval that begins at `begins`."""
 
 
 def _timeline(journal: JournalFacts) -> DataFrame:
@@ -78,6 +80,7 @@ TABLES: Final = {
         None,
         "How often each broker left and entered ISRs.",
         is_of_partitions=False,
+        is_of_intervals=True,
     ),
     "balance": InsightTable(
         lambda journal, interval: leader_balance(journal.steps),
@@ -92,6 +95,7 @@ TABLES: Final = {
         None,
         "How long control requests waited for each broker, and for its answer.",
         is_of_partitions=False,
+        is_of_intervals=True,
     ),
     "events": InsightTable(
         lambda journal, interval: event_times(journal.causes, interval),
@@ -99,6 +103,7 @@ TABLES: Final = {
         None,
         "How long controller events waited, and how long they were handled.",
         is_of_partitions=False,
+        is_of_intervals=True,
     ),
 }
 
@@ -134,14 +139,18 @@ def make_table(
     table = TABLES[name]
     rows = table.make(journal, interval)
     if since_ms is not None:
-        since = sql.timestamp_millis(sql.lit(since_ms))
-        rows = rows.where(
-            sql.col(table.begins) >= since
-            if table.ends is None
-            else sql.col(table.ends).isNull() | (sql.col(table.ends) > since)
-        )
+        rows = rows.where(_reaches(table, sql.timestamp_millis(sql.lit(since_ms)), interval))
     if until_ms is not None:
         rows = rows.where(sql.col(table.begins) < sql.timestamp_millis(sql.lit(until_ms)))
     return rows.orderBy(
         table.begins, *(c for c in ("topic", "partition", "broker", "api", "event") if c in rows.columns)
     )
+
+
+def _reaches(table: InsightTable, since: Column, interval: str) -> Column:
+    """Whether a row is of this time or later, or has not ended then."""
+    if table.is_of_intervals:
+        return sql.col(table.begins) + sql.expr(f"interval {interval}") > since
+    if table.ends is None:
+        return sql.col(table.begins) >= since
+    return sql.col(table.ends).isNull() | (sql.col(table.ends) > since)

@@ -177,6 +177,16 @@ def test_times_of_requests_and_events_begin_at_the_notice_of_the_event(journal: 
     assert rows("events", journal, *events, interval="1 day")[1] == ("BrokerChange", 2, 40.0, 30.0)
 
 
+def test_counts_of_an_interval_that_reaches_into_the_period_are_shown(journal: JournalFacts) -> None:
+    """Events are at 0, 10, 40, 41 and 42 s; the intervals of a minute begin 20 s before the first one."""
+    minute = {"interval": "60000 milliseconds"}
+    times = {"since_ms": BEGIN_MS + 5_000, "until_ms": BEGIN_MS + 35_000}
+    assert rows("isr-churn", journal, "since", "broker", "left", **minute, **times) == [(s(-20), 1, 1)]
+    assert rows("requests", journal, "since", "requests", **minute, **times) == [(s(-20), 1)]
+    assert {row[0] for row in rows("events", journal, "since", **minute, **times)} == {s(-20)}
+    assert rows("requests", journal, "since", **minute, since_ms=BEGIN_MS + 40_000) == []
+
+
 def test_klamm_insight_prints_the_newest_rows_in_utc(spark: SparkSession, directory: Path) -> None:
     words = ["insight", "availability", "--journal", str(directory)]
     lines = CliRunner().invoke(app, [*words, "--limit", "1"], catch_exceptions=False).stdout.splitlines()
