@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from klamm.log.cleaner.offset_map import BYTES_PER_KEY
+from klamm.log.cleaner.job import BYTES_PER_KEY
 from klamm.log.open_files import DEFAULT_MAX_OPEN_FILES
 
 

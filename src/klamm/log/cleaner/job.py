@@ -1,7 +1,10 @@
 """What the process that cleans a log is told, and what it answers; both are pickled."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+BYTES_PER_KEY: Final = 48
+"""Of an `OffsetMap`: 24 for hash and offset, and as many while duplicates are removed, or for `LatestRecords` afterwards."""
 
 
 class ProducerEnd(NamedTuple):

@@ -13,8 +13,6 @@ from klamm.log.cleaner.key_hashes import KeyHashes
 from klamm.log.cleaner.latest_records import Flags, LatestRecords, marks_of
 from klamm.wire.vectors.varints import Longs
 
-BYTES_PER_KEY: Final = 48
-"""24 bytes for hash and offset, and as many while duplicates are removed, or for `LatestRecords` afterwards."""
 UNKNOWN: Final = -1
 _SHIFT: Final = np.uint64(1)
 

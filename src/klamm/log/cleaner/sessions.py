@@ -3,17 +3,16 @@
 from collections.abc import Iterator
 
 from klamm.log.cleaner.job import CleaningFailed, CleaningJob, Progress
-from klamm.log.cleaner.rewriting import MapTooSmall, clean
-from klamm.log.errors import CorruptFile
+from klamm.model.errors import KlammError
 from klamm.runtime.disk import Disk
-from klamm.wire.records import CorruptRecords
-from klamm.wire.vectors.batches import CorruptBatch
 
 _sessions: dict[str, Iterator[Progress]] = {}
 
 
 def start_cleaning(token: str, disk: Disk, job: CleaningJob) -> None:
     """Start a cleaning in this worker process; `token` identifies it in later calls."""
+    from klamm.log.cleaner.rewriting import clean  # here, since nodes do without NumPy: only worker processes need it
+
     _sessions[token] = clean(disk, job)
 
 
@@ -30,7 +29,7 @@ def advance_cleaning(token: str, max_bytes: int) -> Progress:
             done += progress.io_bytes
             if progress.event is not None:
                 return Progress(done, progress.event)
-    except (CorruptBatch, CorruptRecords, CorruptFile, MapTooSmall) as error:
+    except KlammError as error:
         return Progress(done, CleaningFailed(str(error)))
     except OSError as error:
         return Progress(done, CleaningFailed(str(error), error.errno or -1))
