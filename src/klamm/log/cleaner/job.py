@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 BYTES_PER_KEY: Final = 48
-"""Of an `OffsetMap`: 24 for hash and offset, and as many while duplicates are removed, or for `LatestRecords` afterwards."""
+"""Of an `OffsetMap`: 24 for hash and offset, as many again while duplicates are removed or for `LatestRecords`."""
 
 
 class ProducerEnd(NamedTuple):
