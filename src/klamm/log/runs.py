@@ -72,6 +72,17 @@ def is_legacy_at(file: File, position: int) -> bool:
     return len(start) == IDENTIFYING_BYTES and 0 <= start[-1] < MAGIC
 
 
+def is_legacy_intact_at(file: File, position: int, size: int) -> bool:
+    """Whether the messages of format 0 or 1 from this position on are intact, in a file of `size` bytes.
+
+    False for what only looks like one: a batch of format 2 with a damaged header.
+    """
+    try:
+        return is_legacy_at(file, position) and bool(legacy_run_at(file, position, size, MIN_READ_BYTES).headers)
+    except CorruptRecords:
+        return False
+
+
 def legacy_run_at(file: File, position: int, size: int, read_bytes: int) -> LegacyRun:
     """The messages of the formats 0 and 1 from this position on; there is at least one. Raises CorruptRecords."""
     needed = entry_size(file.pread(IDENTIFYING_BYTES, position))

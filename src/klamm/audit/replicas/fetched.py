@@ -23,6 +23,7 @@ from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.messages import FetchResponsePartitionData
+from klamm.wire.vectors.any_format import is_old_message
 from klamm.wire.vectors.batches import CorruptBatch, read_run
 
 FETCH_BYTES: Final = 8 << 20
@@ -77,12 +78,15 @@ class FetchedReplicaLog:
         offset = start
         while offset < end:
             answer = self._fetch(offset, FETCH_BYTES, committed=committed)
+            records = memoryview(answer.records or b"")
             try:
-                run = read_run(answer.records or b"", end)
+                run = read_run(records, end)
             except CorruptBatch as error:
+                self._check_format(records, error.position or 0)
                 raise BrokenReplica(offset, f"a batch at or after offset {offset} cannot be read: {error}") from error
             if not run.positions:
-                if answer.records:
+                if records:
+                    self._check_format(records, 0)
                     return  # the next batch is behind the end
                 raise BrokenReplica(
                     offset,
@@ -92,6 +96,14 @@ class FetchedReplicaLog:
             offset = run.next_offset
             aborted = [Aborted(a.first_offset, a.producer_id) for a in answer.aborted_transactions or ()]
             yield Piece(run, aborted if committed else None)
+
+    def _check_format(self, records: memoryview, position: int) -> None:
+        """Raise ReplicaUnavailable where the message at this position has an old format."""
+        if is_old_message(records, position):
+            raise ReplicaUnavailable(
+                f"the message at offset {int.from_bytes(records[position : position + 8])} has format 0 or 1: only "
+                "batches of format 2 are compared"
+            )
 
     def _fetch(self, offset: int, max_bytes: int, *, committed: bool) -> FetchResponsePartitionData:
         """Fetch from this replica's broker. Raises BrokenReplica, ReplicaUnavailable, RangeMoved."""

@@ -8,7 +8,7 @@ from klamm.client.committed_batches import aborted_in
 from klamm.log.errors import CorruptFile
 from klamm.log.replicas.directories import StoredReplica, was_cleaned
 from klamm.log.replicas.offsets import StoredOffsets
-from klamm.log.replicas.reader import Gap, ReplicaGone, ReplicaReader
+from klamm.log.replicas.reader import Gap, OldFormat, ReplicaGone, ReplicaReader
 from klamm.log.replicas.segment_files import list_segment_files
 from klamm.runtime.disk import Disk
 from klamm.wire.records.batch import CorruptRecords
@@ -65,6 +65,8 @@ class StoredReplicaLog:
                 if isinstance(found, Gap):
                     raise BrokenReplica(found.start, f"offsets {found.start} to {found.end - 1}: {found.reason}")
                 yield Piece(found.run, None if aborted is None else aborted_in(found.run, aborted))
+        except OldFormat as error:
+            raise ReplicaUnavailable(str(error)) from error
         except CorruptBatch as error:
             raise BrokenReplica(reader.offset, str(error)) from error
         except (ReplicaGone, CorruptFile, OSError) as error:

@@ -12,7 +12,7 @@ from klamm.log.open_files import OpenFiles
 from klamm.log.partition_metadata import read_topic_id
 from klamm.log.replicas.directories import StoredReplica, was_cleaned
 from klamm.log.replicas.segment_files import SegmentFile, SegmentFiles, list_segment_files, open_segment
-from klamm.log.runs import is_legacy_at, legacy_run_at, run_at
+from klamm.log.runs import is_legacy_at, is_legacy_intact_at, legacy_run_at, run_at
 from klamm.log.segment import Segment
 from klamm.model.errors import KlammError
 from klamm.model.topic_ids import id_to_text
@@ -61,11 +61,15 @@ class ReplicaGone(KlammError):
     """The replica is not in its directory any more."""
 
 
+class OldFormat(CorruptBatch):
+    """An intact message of format 0 or 1, which this reader does not convert."""
+
+
 class ReplicaReader:
     """Goes from `offset` to before `end`; gaps that compaction may have left are passed over.
 
     `topic_id` is that of the topic to read, None where it has none: a directory of another topic counts as gone.
-    `converts`: whether messages of format 0 and 1 come as batches of format 2; else one of them raises CorruptBatch.
+    `converts`: whether messages of format 0 and 1 come as batches of format 2; else one of them raises OldFormat.
     Raises ReplicaGone, CorruptBatch with file and position, CorruptFile, OSError.
     """
 
@@ -160,7 +164,7 @@ class ReplicaReader:
             try:
                 run, length, positions = self._run_at(file, position, size, read_bytes)
             except CorruptBatch as error:
-                raise CorruptBatch(self._damage(segment, position + (error.position or 0), str(error))) from error
+                raise self._unreadable(segment, file, position + (error.position or 0), error) from error
             if not run.positions:  # the next batch is behind the end
                 self.offset = self._end
                 return
@@ -214,6 +218,16 @@ class ReplicaReader:
         except CorruptRecords:
             pass  # the read from there says what is wrong
         return position
+
+    def _unreadable(self, segment: Segment, file: File, position: int, error: CorruptBatch) -> CorruptBatch:
+        """The error for what is at this position of the file: damage, or a message of an old format."""
+        if not self._converts and is_legacy_intact_at(file, position, file.size()):
+            return OldFormat(
+                self._damage(
+                    segment, position, "the message has format 0 or 1, and only batches of format 2 are read here"
+                )
+            )
+        return CorruptBatch(self._damage(segment, position, str(error)))
 
     def _damage(self, segment: Segment, position: int, problem: str) -> str:
         """Return the error text for a batch that cannot be read: file, byte, and what is wrong."""

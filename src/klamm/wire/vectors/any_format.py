@@ -5,7 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from klamm.wire.records.batch import IDENTIFYING_BYTES, MAGIC, BatchHeader, CorruptRecords, batches
+from klamm.wire.records.batch import (
+    IDENTIFYING_BYTES,
+    MAGIC,
+    BatchHeader,
+    CorruptRecords,
+    batches,
+    crc_is_valid,
+    header_at,
+)
 from klamm.wire.records.up_conversion import grouped, up_convert
 from klamm.wire.vectors.batches import CorruptBatch, Run, read_run
 
@@ -32,6 +40,15 @@ def _is_old(buffer: memoryview, position: int) -> bool:
     """Whether a message of format 0 or 1 begins at this position."""
     at = position + IDENTIFYING_BYTES - 1
     return at < len(buffer) and buffer[at] < MAGIC
+
+
+def is_old_message(buffer: memoryview, position: int) -> bool:
+    """Whether an intact message of format 0 or 1 begins at this position; damage may only look like one."""
+    try:
+        header = header_at(buffer, position)
+    except CorruptRecords:
+        return False
+    return header.magic < MAGIC and position + header.size <= len(buffer) and crc_is_valid(buffer, header)
 
 
 class _Piece(NamedTuple):
