@@ -50,8 +50,17 @@ class AppendResult(NamedTuple):
 
 BYTES_AT_ONCE: Final = 2 * 1024 * 1024
 """Of several batches in one request: checksum and write of one MiB take two to three ms."""
-_Appended = tuple[AppendResult, int]
-"""The result, and the offset that the high watermark has to reach; -1 where nothing was appended."""
+
+
+class _Target(NamedTuple):
+    """What acks=all waits for: the high watermark reaches the offset, and this broker has led all the time."""
+
+    offset: int
+    leadership: object
+
+
+_Appended = tuple[AppendResult, _Target | None]
+"""The result, and what acks=all waits for; None where nothing was appended."""
 
 
 class ProduceService:
@@ -91,7 +100,7 @@ class ProduceService:
         appended = await self._append_all(records, acks, origin)
         on_appended()
         results: dict[TopicPartition, AppendResult] = {}
-        required: dict[TopicPartition, int] = {}
+        required: dict[TopicPartition, _Target] = {}
         if (rest := self._slices.begin(_separate(appended, results, required))) is not None:
             await rest
         await self._flush_before_ack(acks, required, results)
@@ -100,7 +109,7 @@ class ProduceService:
         return results
 
     async def _flush_before_ack(
-        self, acks: int, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult]
+        self, acks: int, required: dict[TopicPartition, _Target], results: dict[TopicPartition, AppendResult]
     ) -> None:
         """Flush the logs whose config requires that before the acknowledgement.
 
@@ -169,7 +178,7 @@ class ProduceService:
             own_log = self._hosted.find(topic_partition).leader_log
             preparation = own_log.preparation(batch, origin)
         except (PartitionRefused, AppendRefused) as refusal:
-            return self._refusal_result(topic_partition, refusal), -1
+            return self._refusal_result(topic_partition, refusal), None
         if preparation is None and not self._preparing.is_busy(topic_partition):
             return self._append_now(topic_partition, batch, acks, origin)
         return self._append_after_preparation(topic_partition, own_log, preparation or batch, acks, origin)
@@ -200,23 +209,24 @@ class ProduceService:
         try:
             return await self._preparing.append_in_order(topic_partition, own_log, preparation, append)
         except (PartitionRefused, AppendRefused) as refusal:
-            return self._refusal_result(topic_partition, refusal), -1
+            return self._refusal_result(topic_partition, refusal), None
 
     def _append_now(
         self, topic_partition: TopicPartition, batch: Buffer | CheckedBatch, acks: int, origin: Origin
     ) -> _Appended:
         """Append to the leader's log, count bytes and messages, and turn a refusal into a result."""
         try:
-            info = self._hosted.find(topic_partition).append_as_leader(batch, acks, origin)
+            partition = self._hosted.find(topic_partition)
+            info = partition.append_as_leader(batch, acks, origin)
         except (PartitionRefused, AppendRefused) as refusal:
-            return self._refusal_result(topic_partition, refusal), -1
+            return self._refusal_result(topic_partition, refusal), None
         except StorageFailed as error:
-            return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)), -1
+            return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)), None
         counts = self._counts
         counts.bytes_in += len(batch.buffer if isinstance(batch, CheckedBatch) else batch)
         counts.messages_in += info.last_offset - info.first_offset + 1
         result = AppendResult(ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset)
-        return result, info.last_offset + 1
+        return result, _Target(info.last_offset + 1, partition.leadership)
 
     def _refusal_result(
         self, topic_partition: TopicPartition, refusal: PartitionRefused | AppendRefused
@@ -232,7 +242,7 @@ class ProduceService:
         return AppendResult(refusal.code, log_start_offset=start, record_errors=errors, message=message)
 
     async def _wait_for_replication(
-        self, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult], timeout_ms: int
+        self, required: dict[TopicPartition, _Target], results: dict[TopicPartition, AppendResult], timeout_ms: int
     ) -> None:
         """Wait until each high watermark reaches its required offset; else set the error in `results`."""
         is_done = self._replication_check(required, results)
@@ -248,7 +258,7 @@ class ProduceService:
             )
 
     def _replication_check(
-        self, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult]
+        self, required: dict[TopicPartition, _Target], results: dict[TopicPartition, AppendResult]
     ) -> Callable[[Iterable[TopicPartition]], bool]:
         """Return a function that removes those of its partitions that are decided from `required`.
 
@@ -261,8 +271,8 @@ class ProduceService:
             Only those that changed are checked. Errors are put into the results.
             """
             for topic_partition in changed:
-                offset = required.get(topic_partition)
-                error = None if offset is None else self._replication_error(topic_partition, offset)
+                target = required.get(topic_partition)
+                error = None if target is None else self._replication_error(topic_partition, target)
                 if error is None:
                     continue
                 del required[topic_partition]
@@ -276,20 +286,27 @@ class ProduceService:
 
         return is_done
 
-    def _replication_error(self, topic_partition: TopicPartition, offset: int) -> ErrorCode | None:
-        """The final error code of an acks=all append up to `offset`; None while it is not replicated."""
+    def _replication_error(self, topic_partition: TopicPartition, target: _Target) -> ErrorCode | None:
+        """The final error code of an acks=all append; None while it is not replicated.
+
+        Where this broker did not lead for a while after the append, other records may have the offsets by now.
+        """
         partition = self._hosted.get(topic_partition)
-        return self._hosted.absence_error(topic_partition) if partition is None else partition.acks_all_result(offset)
+        if partition is None:
+            return self._hosted.absence_error(topic_partition)
+        if partition.leadership is not target.leadership:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return partition.acks_all_result(target.offset)
 
 
 def _separate(
     appended: Mapping[TopicPartition, _Appended],
     results: dict[TopicPartition, AppendResult],
-    required: dict[TopicPartition, int],
+    required: dict[TopicPartition, _Target],
 ) -> Iterator[None]:
     """Put results, and the offsets that must be replicated, into these dicts; pauses after each partition."""
-    for topic_partition, (result, end) in appended.items():
+    for topic_partition, (result, target) in appended.items():
         results[topic_partition] = result
-        if end >= 0:
-            required[topic_partition] = end
+        if target is not None:
+            required[topic_partition] = target
         yield

@@ -48,6 +48,7 @@ class Partition:
         "leader_epoch",
         "leader_epoch_start",
         "leader_id",
+        "leadership",
         "log",
         "partition_epoch",
         "replicas",
@@ -63,6 +64,8 @@ class Partition:
         self.partition_epoch = 0
         self.leader_id = NO_BROKER
         self.is_leader = False
+        self.leadership = object()
+        """Another object each time this broker becomes leader: what it appended before may have been truncated."""
         self.assignment = ReplicaAssignment(())
         self.isr_state: IsrState = Committed(())
         self.replicas: dict[BrokerId, RemoteReplica] = {}
@@ -169,6 +172,8 @@ class Partition:
         self.partition_epoch = state.partition_epoch
         self.leader_id = context.broker_id
         self.is_leader = True
+        if not was_leader:
+            self.leadership = object()
         own_log.possible_loss = None  # a later leader has copied this log as it is
         own_log.sync_soon()
         self._on_role_changed()

@@ -12,6 +12,7 @@ from tests.unit.replication.runs import Run
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.replication.appending import AppendResult
+from klamm.runtime.disk import Buffer
 from klamm.runtime.workers import WorkerFailed, Workers
 from klamm.wire.records import Codec, NewRecord, build_batch
 
@@ -42,9 +43,14 @@ class HeldWorkers:
 async def held_cluster(cluster: ReplicaCluster) -> HeldWorkers:
     """Broker 1 leads alone; its batches in zstd have to become gzip."""
     await cluster.elect(1, (1,), (1,))
+    return hold_workers(cluster, P0)
+
+
+def hold_workers(cluster: ReplicaCluster, partition: TopicPartition) -> HeldWorkers:
+    """Have held workers prepare the batches of broker 1; those of this partition in zstd have to become gzip."""
     workers = HeldWorkers()
     cluster.brokers[1]._produce._preparing._workers = cast(Workers, workers)
-    log = cluster.partition(1).hosted_log
+    log = cluster.partition(1, partition).hosted_log
     log.update_config(log.config.parse({"compression.type": "gzip", "min.insync.replicas": "1"}))
     return workers
 
@@ -166,6 +172,53 @@ def test_a_batch_in_validation_is_not_appended_after_another_broker_became_leade
         assert cluster.values(1) == []
 
     run_on_disk(scenario(body))
+
+
+def test_a_batch_that_was_truncated_while_its_request_waited_is_not_acknowledged(run_on_disk: Run) -> None:
+    """Broker 1 leads again when the high watermark is looked at, and another record has the offset."""
+    prepared = TopicPartition(P0.topic, 1)
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), (1,), partition=prepared)
+        workers = hold_workers(cluster, prepared)
+        await cluster.elect(1, (1, 2), (1, 2))
+        await asyncio.sleep(2)
+        cluster.cut.add((1, 2))
+        content: dict[TopicPartition, Buffer] = {P0: batch(b"lost"), prepared: batch(b"a")}
+        request = asyncio.ensure_future(cluster.brokers[1].append(-1, 60_000, content))
+        await passes()
+        assert cluster.values(1) == [b"lost"]
+
+        await cluster.elect(2, (1, 2), (1, 2))
+        assert await cluster.produce(2, b"other", acks=1) is ErrorCode.NONE
+        cluster.cut.clear()
+        await asyncio.sleep(5)
+        await cluster.elect(1, (1, 2), (1, 2))
+        await asyncio.sleep(5)
+        assert (cluster.values(1), cluster.log(1).high_watermark) == ([b"other"], 1)
+        workers.finish(0)
+
+        assert (await request)[P0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run_on_disk(scenario)
+
+
+def test_a_batch_is_acknowledged_if_its_leader_stays_in_the_next_leader_epoch(run_on_disk: Run) -> None:
+    prepared = TopicPartition(P0.topic, 1)
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        for partition in (P0, prepared):
+            await cluster.elect(1, (1,), (1,), partition=partition)
+        workers = hold_workers(cluster, prepared)
+        content: dict[TopicPartition, Buffer] = {P0: batch(b"a"), prepared: batch(b"b")}
+        request = asyncio.ensure_future(cluster.brokers[1].append(-1, 60_000, content))
+        await passes()
+        await cluster.elect(1, (1,), (1,))
+        workers.finish(0)
+
+        assert [result.error for result in (await request).values()] == [ErrorCode.NONE, ErrorCode.NONE]
+
+    run_on_disk(scenario)
 
 
 def test_the_produce_response_lists_invalid_records_by_their_index_in_the_batch(run_on_disk: Run) -> None:
