@@ -314,3 +314,20 @@ async def test_a_reassignment_removes_no_replica_while_no_target_replica_can_bec
     room.term.context.end_shutdown([BrokerId(2)])
     await room.handle(on_state_change, change)
     assert room.now("a-0") == "2 / [2] / 3 / 4"
+
+
+async def test_a_reassignment_removes_no_replica_while_its_leader_shuts_down_and_no_other_can_lead() -> None:
+    """The leader is in the target, and soon gone."""
+    room = await room_with(1, 2, brokers=(1, 2))
+    await join(room, 1)
+    room.term.context.begin_shutdown(BrokerId(1))
+
+    _, requests = await ask(room, a_0=[1])
+
+    assert assigned(room) == "[1, 2] + [] - [2]"
+    assert room.now("a-0") == "1 / [1] / 0 / 1"
+    assert not any(r.startswith("SR") for r in requests)
+
+    room.term.context.end_shutdown([BrokerId(1)])
+    await room.handle(on_state_change, PartitionReassignmentIsrChange(parse_topic_partition("a-0")))
+    assert assigned(room) == "[1] + [] - []"
