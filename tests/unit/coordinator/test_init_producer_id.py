@@ -147,6 +147,20 @@ def test_a_retried_init_producer_id_is_fenced_after_another_producer_was_initial
     play(body)
 
 
+def test_a_retried_init_producer_id_is_fenced_after_a_later_transaction_was_fenced() -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        await room.init((1_000, 0))
+        await room.add(ProducerIdAndEpoch(1_000, 1), P0)
+        assert (await room.init()).error == ErrorCode.CONCURRENT_TRANSACTIONS
+        await settle()
+        assert (room.transaction.state, room.transaction.epoch) == (COMPLETE_ABORT, 2)
+        assert (await room.init((1_000, 0))).error == ErrorCode.PRODUCER_FENCED
+        assert (await room.init((1_000, 1))).error == ErrorCode.PRODUCER_FENCED
+
+    play(body)
+
+
 def test_init_producer_id_with_another_producer_id_is_fenced() -> None:
     async def body(room: Room) -> None:
         await room.producer()
