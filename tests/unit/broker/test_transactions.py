@@ -1,16 +1,23 @@
 """A transaction that is open in a log: described by its leader, ended by markers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.broker.cluster_state import request
 
 from klamm.broker.handlers.transactions import DESCRIBE_PRODUCERS, WRITE_TXN_MARKERS, Transactions
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
+from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.replication.appending import AppendResult
+from klamm.replication.replica_manager import ReplicaManager
 from klamm.sim.loop import SimulatedLoop
+from klamm.sim.world import SimulatedClock
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     DescribeProducersRequest,
@@ -182,3 +189,47 @@ def test_describe_producers_returns_a_producer_with_an_open_transaction(run: Run
         assert (producer.current_txn_start_offset, producer.coordinator_epoch) == (-1, 3)
 
     run(body)
+
+
+def test_a_marker_of_offsets_is_reported_while_another_marker_of_its_request_is_not_replicated() -> None:
+    """Else the next transaction of its producer may have begun, and its offsets would count before it ends."""
+    slow, offsets = TopicPartition("orders", 0), TopicPartition(OFFSETS_TOPIC, 3)
+
+    class Replicas:
+        """Leads every partition; the followers of `slow` do not answer."""
+
+        replicated = asyncio.Event()
+
+        def partition(self, _: TopicPartition) -> bool:
+            return True
+
+        async def append(
+            self, _acks: int, _timeout_ms: int, batches: Mapping[TopicPartition, object], _origin: Origin
+        ) -> dict[TopicPartition, AppendResult]:
+            if slow in batches:
+                await self.replicated.wait()
+            else:
+                await asyncio.sleep(0.01)
+            return dict.fromkeys(batches, AppendResult())
+
+    async def main() -> None:
+        reported: list[tuple[int, Sequence[int], bool]] = []
+        replicas = Replicas()
+        transactions = Transactions(
+            cast(ReplicaManager, replicas), SimulatedClock(loop), 5_000, lambda *ended: reported.append(ended)
+        )
+        markers = [
+            WritableTxnMarker(1, 0, False, [WritableTxnMarkerTopic(slow.topic, (slow.partition,))], 3),
+            WritableTxnMarker(2, 0, True, [WritableTxnMarkerTopic(offsets.topic, (offsets.partition,))], 3),
+        ]
+        writing = asyncio.ensure_future(write(transactions, *markers))
+        await asyncio.sleep(1)
+
+        assert (reported, writing.done()) == ([(2, [offsets.partition], True)], False)
+
+        replicas.replicated.set()
+        assert await writing == {1: {slow.partition: ErrorCode.NONE}, 2: {offsets.partition: ErrorCode.NONE}}
+        assert len(reported) == 1
+
+    loop = SimulatedLoop()
+    loop.run(main())

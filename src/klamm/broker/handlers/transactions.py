@@ -4,6 +4,7 @@ Markers come from a transaction coordinator on another broker, or from an operat
 Source: KafkaApis.handleWriteTxnMarkersRequest, handleDescribeProducersRequest (3.9).
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -65,16 +66,25 @@ class Transactions:
         """Answer WriteTxnMarkers: append each marker to its partitions, and wait until all in-sync replicas have it."""
         slices = request.slices
         # all are appended before the first is awaited, so that they are replicated together
-        begun = await slices.list_of(first_step(self._append_marker(marker, slices)) for marker in message.markers)
+        begun = await slices.list_of(self._begin_marker(marker, slices) for marker in message.markers)
         by_producer: dict[int, Errors] = {}
         async for marker, appended in slices.each(zip(message.markers, begun, strict=True)):
-            errors = await appended if isinstance(appended, Rest) else appended
+            errors = await appended if isinstance(appended, asyncio.Future) else appended
             by_producer.setdefault(marker.producer_id, {}).update(errors)
         results: list[WritableTxnMarkerResult] = []
         await slices.run(_describe_results(by_producer, results))
         await slices.clear(begun)
         await slices.clear(by_producer)
         return WriteTxnMarkersResponse(results)
+
+    def _begin_marker(self, marker: WritableTxnMarker, slices: Slices) -> "Errors | asyncio.Future[Errors]":
+        """Append the marker at once; a task waits for its replication and reports it.
+
+        It does not wait for the other markers of the request: their replicas may be slow, and in the meantime the next
+        coordinator may end this transaction, and the producer commit the offsets of another one.
+        """
+        appended = first_step(self._append_marker(marker, slices))
+        return asyncio.ensure_future(appended) if isinstance(appended, Rest) else appended
 
     async def _append_marker(self, marker: WritableTxnMarker, slices: Slices) -> Errors:
         """Append the marker to the partitions that this broker hosts; returns the error of each partition."""
