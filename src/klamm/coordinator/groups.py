@@ -83,9 +83,9 @@ class Groups:
     def close_unless_open(self, producer_id: int, group: Group) -> None:
         """Forget that the producer has uncommitted offsets in the group, unless it still has some.
 
-        Called after a commit failed.
+        Called after a commit failed. A group that was removed was forgotten then; its successor may have some.
         """
-        if producer_id not in group.offsets.open_producers:
+        if self.get(group.group_id) is group and producer_id not in group.offsets.open_producers:
             self._close_for(producer_id, group.group_id)
 
     def end_transaction(self, producer_id: int, partitions: Iterable[int], *, is_commit: bool) -> None:

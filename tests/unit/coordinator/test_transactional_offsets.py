@@ -133,3 +133,22 @@ def test_a_txn_offset_commit_acknowledged_after_its_transaction_ended_leaves_not
         assert room.fetch([P0], require_stable=True) == {P0: -1}
 
     play(body)
+
+
+def test_the_end_of_a_txn_offset_commit_to_a_deleted_group_leaves_the_commits_of_its_successor() -> None:
+    async def body(room: Room) -> None:
+        room.log.held = []
+        first = asyncio.ensure_future(commit(room, {P0: 5}))
+        await settle()
+        deletion = asyncio.ensure_future(room.groups.delete_groups([GROUP]))
+        await settle()
+        second = asyncio.ensure_future(commit(room, {P1: 6}))
+        await settle()
+        room.log.release()
+        await asyncio.gather(first, second, deletion)
+
+        room.groups.on_transaction_completed(PRODUCER.producer_id, [0], True)
+
+        assert room.fetch([P1], require_stable=True) == {P1: 6}
+
+    play(body)
