@@ -32,6 +32,7 @@ class Loading:
     """One load of a partition; it ends early where another instruction takes its place."""
 
     epoch: int
+    """Of the newest instruction to lead the partition."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +40,7 @@ class CoordinatedPartition:
     """One partition of the topic as its coordinator sees it."""
 
     epoch: int | None = None
-    """Of the newest instruction: an older one that comes late is ignored."""
+    """Of the newest instruction: an older one that comes late is ignored. None where there is no replica here."""
     loading: Loading | None = None
     is_owned: bool = False
 
@@ -115,6 +116,8 @@ class PartitionOwnership(ABC):
         if self._is_outdated(number, partition, epoch):
             return
         partition.epoch = epoch
+        if partition.loading is not None:
+            partition.loading.epoch = epoch
         if partition.is_owned or partition.loading is not None:
             return
         partition.loading = Loading(epoch)
@@ -123,12 +126,13 @@ class PartitionOwnership(ABC):
     def resigned(self, number: int, epoch: int | None) -> None:
         """Unload the partition, because another broker leads it, or its replica here is deleted or offline.
 
-        Where `epoch` is None the partition is unloaded in any case: an old controller or an I/O error gives none.
+        Where `epoch` is None the partition is unloaded in any case: its topic is deleted, or an old controller or an
+        I/O error gives none. The topic may be made anew, and its leader epochs begin at 0 again.
         """
         partition = self.partition(number)
         if epoch is not None and self._is_outdated(number, partition, epoch):
             return
-        partition.epoch = partition.epoch if epoch is None else epoch
+        partition.epoch = epoch
         partition.loading, partition.is_owned = None, False
         if count := self.unload(number):
             log.info(

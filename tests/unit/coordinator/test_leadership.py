@@ -6,7 +6,10 @@ import pytest
 from tests.support.waiting import settle
 from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play
 
+from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.replication.leadership import LeadershipChange
 
 
 def test_a_group_coordinator_that_resigns_answers_all_waiting_requests() -> None:
@@ -62,6 +65,20 @@ def test_a_stop_replica_without_a_leader_epoch_unloads_the_groups() -> None:
         room.groups._ownership.elected(0, 5)
         room.groups._ownership.resigned(0, None)
         assert (await room.commit({P0: 6}))[P0] is ErrorCode.NOT_COORDINATOR
+
+    play(body)
+
+
+def test_the_groups_of_an_offsets_topic_that_is_made_anew_are_served() -> None:
+    async def body(room: Room) -> None:
+        room.groups._ownership.elected(0, 5)
+        room.groups.on_leadership_change(LeadershipChange(deleted=((TopicPartition(OFFSETS_TOPIC, 0), -2),)))
+        room.log.partitions.clear()
+
+        room.groups._ownership.elected(0, 0)
+        await settle()
+
+        assert (await room.commit({P0: 6}))[P0] is ErrorCode.NONE
 
     play(body)
 

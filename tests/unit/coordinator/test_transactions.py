@@ -10,6 +10,7 @@ from tests.support.waiting import settle
 from tests.unit.coordinator.transactions_room import ID, P0, P1, P2, Room, play
 
 from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.topic_partitions import TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions import expiry
 from klamm.coordinator.transactions.ports import NoLeader
 from klamm.coordinator.transactions.states import COMPLETE_COMMIT, PREPARE_COMMIT
@@ -17,6 +18,7 @@ from klamm.coordinator.transactions.transaction import Transaction
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.replication.leadership import LeadershipChange
 
 COMPLETE = {True: "Commit", False: "Abort"}
 
@@ -264,6 +266,41 @@ def test_the_next_transaction_coordinator_writes_the_markers_with_its_own_epoch(
         assert other.transaction.state == f"Complete{COMPLETE[commit]}"
         assert await other.end(producer, commit=commit) == ErrorCode.NONE
         await other.coordinator.close()
+
+    play(body)
+
+
+def test_a_coordinator_that_stays_leader_writes_markers_with_its_newest_leader_epoch() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0)
+        await room.elect(5)  # after another coordinator in epoch 4, of which this broker was not told
+        room.coordinator._ownership.elected(0, 3)  # comes late
+        await room.end(producer)
+        await settle()
+        assert [m.coordinator_epoch for m in room.leaders.markers] == [5]
+
+        await room.add(producer, P0)
+        room.resign(6)
+        room.coordinator._ownership.elected(0, 7)
+        await room.elect(9)  # while the partition is loaded
+        await room.end(producer)
+        await settle()
+        assert [m.coordinator_epoch for m in room.leaders.markers] == [5, 9]
+
+    play(body)
+
+
+@pytest.mark.parametrize("leader_epoch", [-1, -2])
+def test_a_partition_of_transaction_state_that_is_made_anew_is_served(leader_epoch: int) -> None:
+    async def body(room: Room) -> None:
+        await room.elect(5)
+        deleted = TopicPartition(TRANSACTIONS_TOPIC, 0)
+        room.coordinator.on_leadership_change(LeadershipChange(deleted=((deleted, leader_epoch),)))
+        assert (await room.init()).error == ErrorCode.NOT_COORDINATOR
+
+        await room.elect(0)
+
+        assert (await room.init()).error == ErrorCode.NONE
 
     play(body)
 

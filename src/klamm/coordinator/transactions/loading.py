@@ -77,6 +77,17 @@ class TransactionOwnership(PartitionOwnership):
         """Return the state of partition `number` of `__transaction_state` on this broker."""
         return self._context.transactions.partition(number)
 
+    def elected(self, number: int, epoch: int) -> None:
+        """Load the partition, see `PartitionOwnership.elected`; one that is served writes markers in the new epoch.
+
+        Another broker may have led the partition in between, and written markers with its epoch, which would fence
+        those of the old one.
+        """
+        super().elected(number, epoch)
+        partition = self.partition(number)
+        if partition.owned is not None and partition.epoch is not None:
+            partition.owned.coordinator_epoch = partition.epoch
+
     async def load(self, number: int, loading: Loading) -> int:
         """Read partition `number` of `__transaction_state` and add its transactions; returns their number."""
         loaded = LoadedTransactions()

@@ -15,7 +15,7 @@ class Owned:
 
     number: int
     coordinator_epoch: int
-    """The leader epoch in which the partition was loaded: markers of an older coordinator are fenced by it."""
+    """The leader epoch of the partition: markers of an older coordinator are fenced by it."""
     transactions: dict[str, Transaction] = field(default_factory=dict)
 
 
