@@ -11,6 +11,7 @@ import pyarrow as pa
 from klamm.model.errors import KlammError
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.http import http_get, split_url
+from klamm.spark.avro_logical import adapter_of, without_uuids
 from klamm.spark.option_parsers import HiddenValue
 from klamm.spark.secrets import resolve_secret
 from klamm.spark.values import Decoded
@@ -55,7 +56,7 @@ def parse_avro_schema(text: str) -> Any:
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
     try:
-        schema = parse_schema(msgspec.json.decode(text))
+        schema = parse_schema(without_uuids(msgspec.json.decode(text)))
     except (msgspec.DecodeError, SchemaParseException, UnknownType, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the text is not an Avro schema in JSON ({error}); correct it") from None
     if not isinstance(schema, dict) or schema["type"] not in ("record", "error"):
@@ -82,6 +83,7 @@ def decode_avro(schema_text: str, kind: pa.DataType, registry: Registry | None) 
     from fastavro.schema import SchemaParseException
 
     reader = _parsed(schema_text)
+    adapt = None if registry is None else adapter_of(reader, {})
 
     def read(value: bytes) -> Any:
         """Decode one value. Raises one of _BAD_VALUE, NoSuchSchema, SchemaParseException, RegistryUnusable."""
@@ -94,7 +96,7 @@ def decode_avro(schema_text: str, kind: pa.DataType, registry: Registry | None) 
         found = schemaless_reader(stream, writer, reader)
         if stream.tell() != len(value) - start:
             raise ValueError(f"{len(value) - start - stream.tell()} bytes of the value are left after the record")
-        return found
+        return found if adapt is None else adapt(found)
 
     def decode(values: pa.BinaryArray) -> Decoded:
         """Decode all values; those that cannot be decoded become null with a reason."""
@@ -153,7 +155,7 @@ def _writer_schema(registry: Registry, schema_id: int) -> Any:
         ) from error
     if stored.kind != "AVRO":
         raise NoSuchSchema(f"the schema {schema_id} of the registry is {stored.kind}, not Avro")
-    return parse_schema(msgspec.json.decode(stored.schema))
+    return parse_schema(without_uuids(msgspec.json.decode(stored.schema)))
 
 
 def _ask(registry: Registry, path: str) -> bytes:

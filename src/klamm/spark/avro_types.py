@@ -43,7 +43,6 @@ _LOGICAL: Final[Mapping[str, DataType]] = {
     "timestamp-micros": TimestampType(),
     "local-timestamp-millis": TimestampNTZType(),
     "local-timestamp-micros": TimestampNTZType(),
-    "uuid": StringType(),
 }
 
 

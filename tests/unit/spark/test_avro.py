@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -127,6 +128,57 @@ def test_a_value_out_of_the_range_of_its_column_becomes_null_with_a_reason() -> 
 
     assert [v and v["price"] for v in values.to_pylist()] == [None, Decimal(1)]
     assert list(reasons) == [0]
+
+
+def test_uuids_are_strings() -> None:
+    uuid = {"type": "string", "logicalType": "uuid"}
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "id", "type": ["null", {"type": "array", "items": uuid}]}],
+    }
+    text = "1e7f41b3-6608-47e0-b874-afbf70dcba45"
+
+    values, reasons = decoded(schema, [encoded(schema, {"id": [UUID(text)]}), encoded(schema, {"id": None})])
+
+    assert reasons == {}
+    assert values.to_pylist() == [{"id": [text]}, {"id": None}]
+
+
+def test_logical_types_of_the_readers_schema_hold_where_the_writers_schema_has_none(
+    registry: FakeRegistry, at: Registry
+) -> None:
+    """Of the writer's own logical types, too, and of defaults."""
+    millis = {"type": "long", "logicalType": "timestamp-millis"}
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+    plain = [{"name": "at", "type": "long"}, {"name": "price", "type": "bytes"}, {"name": "id", "type": "string"}]
+    wanted = [
+        {"name": "at", "type": ["null", millis]},
+        {"name": "price", "type": price},
+        {"name": "id", "type": "string"},
+        {"name": "times", "type": {"type": "map", "values": {"type": "array", "items": millis}}, "default": {"a": [1]}},
+        {"name": "inner", "type": {"type": "record", "name": "In", "fields": [{"name": "at", "type": millis}]},
+         "default": {"at": 2}},
+        {"name": "most", "type": price, "default": "\u007f"},
+    ]  # fmt: skip
+    own = [wanted[0], wanted[1], {"name": "id", "type": {"type": "string", "logicalType": "uuid"}}]
+    old, new, reader = ({"type": "record", "name": "R", "fields": fields} for fields in (plain, own, wanted))
+    registry.schemas = {4: old, 5: new}
+    time = datetime(2023, 11, 14, 22, 13, 20, 500_000, UTC)
+    text = "1e7f41b3-6608-47e0-b874-afbf70dcba45"
+    written = [
+        framed(4, encoded(old, {"at": 1_700_000_000_500, "price": b"\x7d", "id": text})),
+        framed(5, encoded(new, {"at": time, "price": Decimal("1.25"), "id": UUID(text)})),
+    ]
+
+    values, reasons = decoded(reader, [*written, None], at)
+
+    def after(ms: int) -> datetime:
+        return datetime(1970, 1, 1, 0, 0, 0, ms * 1000, UTC)
+
+    defaults = {"times": [("a", [after(1)])], "inner": {"at": after(2)}, "most": Decimal("1.27")}
+    assert reasons == {}
+    assert values.to_pylist() == [{"at": time, "price": Decimal("1.25"), "id": text} | defaults] * 2 + [None]
 
 
 def test_values_of_a_registry_are_resolved_from_their_writers_schema(registry: FakeRegistry, at: Registry) -> None:
