@@ -76,8 +76,8 @@ def _member_lines(now: GroupNow, story: Sequence[Entry]) -> list[str]:
     since = owners_since(story)
     lines: list[str] = []
     for member in now.members[:MAX_MEMBERS]:
-        lags = [found.lag for p in member.partitions if (found := now.lags.get(p)) and found.lag is not None]
-        lines.append(f"member {_member_text(member)}: {len(member.partitions)} partitions, lag {sum(lags):,}")
+        lag = _total(now.lags[p] for p in member.partitions if p in now.lags)
+        lines.append(f"member {_member_text(member)}: {len(member.partitions)} partitions, lag {lag:,}")
         times: dict[int | None, list[TopicPartition]] = {}
         for partition in member.partitions:
             times.setdefault(since.get((member.member_id, partition)), []).append(partition)
@@ -169,12 +169,12 @@ def _missing_text(entry: Entry) -> str:
 
 def _lag_lines(now: GroupNow) -> list[str]:
     """Return a line about the group's total lag, and whether it grows."""
-    total = sum(found.lag or 0 for found in now.lags.values())
+    total = _total(now.lags.values())
     if not now.lags:
         return ["lag: the group has no committed offsets and no partitions"]
     if not now.earlier:
         return [f"lag: {total:,} records in {len(now.lags)} partitions"]
-    before = sum(found.lag or 0 for found in now.earlier.values())
+    before = _total(now.earlier.values())
     rate = (total - before) / now.interval_s
     trend = "does not change"
     if rate > 0:
@@ -182,6 +182,11 @@ def _lag_lines(now: GroupNow) -> list[str]:
     elif rate < 0:
         trend = f"falls by {-rate:,.0f} records/s, gone in about {total / -rate:,.0f} s"
     return [f"lag: {total:,} records in {len(now.lags)} partitions, {now.interval_s:g} s ago {before:,}: it {trend}"]
+
+
+def _total(lags: Iterable[LagNow]) -> int:
+    """The sum of the lags; an offset after the end of a truncated log does not offset the lag of other partitions."""
+    return sum(max(found.lag or 0, 0) for found in lags)
 
 
 def _stuck_lines(now: GroupNow, story: Sequence[Entry]) -> list[str]:
@@ -194,7 +199,7 @@ def _stuck_lines(now: GroupNow, story: Sequence[Entry]) -> list[str]:
             "they send heartbeats and do not join. Their rebalance timeout (max.poll.interval.ms) removes them."
         )
     owners = {p: member for member in now.members for p in member.partitions}
-    stuck = [p for p, found in now.lags.items() if found.lag and _is_unmoved(found, now.earlier.get(p))]
+    stuck = [p for p, found in now.lags.items() if (found.lag or 0) > 0 and _is_unmoved(found, now.earlier.get(p))]
     for partition in stuck[:MAX_STUCK]:
         found = now.lags[partition]
         who = f"member {_member_text(owners[partition])}" if partition in owners else "no member"

@@ -77,6 +77,29 @@ def test_explain_group_prints_members_rebalances_and_their_causes() -> None:
     ]
 
 
+def test_the_journal_lines_of_a_group_are_found_whatever_its_name() -> None:
+    sink = ListSink()
+    journal = Journal(sink, 3, Clock())
+    names = ['a "group"', "CORP\\app", "gr\u00fc\u00dfe", "tab\t"]
+    for name in names:
+        journal.begin("group", group=name, step="rebalance")
+    journal.flush()
+
+    found = [e.facts["group"] for name in names for e in parse_lines(sink.content, only_about(("group",), name))]
+
+    assert found == names
+
+
+def test_explain_group_does_not_offset_lag_by_offsets_after_the_end_of_a_truncated_log() -> None:
+    lags = {P0: LagNow(1000, 10), P1: LagNow(60, 100)}
+
+    lines = two_generations().explain(now(lags=lags, earlier=lags))
+
+    assert "member m1 (client app, host /h): 1 partitions, lag 0" in lines
+    assert "lag: 40 records in 2 partitions, 6 s ago 40: it does not change" in lines
+    assert [line.partition(" at ")[0] for line in lines if line.startswith("stuck")] == ["stuck: orders-1"]
+
+
 def test_explain_group_prints_only_the_last_five_rebalances() -> None:
     story = Story()
     for number in range(7):

@@ -229,12 +229,15 @@ def _shown(number: int | None) -> str:
 
 
 def _lag_by_topic(lags: Sequence[Lag]) -> list[tuple[str, int, int]]:
-    """The sums for each topic: records the group lags behind, and partitions without a committed offset."""
+    """The sums for each topic: records the group lags behind, and partitions without a committed offset.
+
+    A negative lag, of an offset after the end of a truncated log, does not offset the lag of other partitions.
+    """
     topics = dict.fromkeys(found.partition.topic for found in lags)
     return [
         (
             topic,
-            sum(found.lag or 0 for found in lags if found.partition.topic == topic),
+            sum(max(found.lag or 0, 0) for found in lags if found.partition.topic == topic),
             sum(found.committed is None for found in lags if found.partition.topic == topic),
         )
         for topic in topics

@@ -10,6 +10,7 @@ from klamm.cli.admin.client import CannotAsk
 from klamm.cli.admin.groups import Lag
 from klamm.cli.admin.offset_resets import Reset, ResetKind, parse_topic
 from klamm.cli.admin.refusals import Refusal
+from klamm.cli.commands.groups import _lag_by_topic
 from klamm.client.group_member import assigned_partitions
 from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.ids import TopicPartition
@@ -117,6 +118,12 @@ def test_group_lag_is_log_end_minus_committed_offset_and_unknown_without_a_commi
     gone = TopicPartition("t", 9)
     assert lags == [Lag(P0, 4, 10, None), Lag(P1, None, 20, member), Lag(gone, 1, None, None)]
     assert [found.lag for found in lags] == [6, None, None]
+
+
+def test_an_offset_after_the_end_of_a_truncated_log_does_not_hide_the_lag_of_other_partitions() -> None:
+    lags = [Lag(P0, 1000, 10, None), Lag(P1, 60, 100, None), Lag(TopicPartition("u", 0), None, 5, None)]
+
+    assert _lag_by_topic(lags) == [("t", 40, 0), ("u", 0, 1)]
 
 
 @pytest.mark.parametrize(
