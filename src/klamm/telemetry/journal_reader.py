@@ -67,14 +67,14 @@ _HEAD: Final = 160
 
 def about(*words: str) -> Wanted:
     """A filter for journal lines that contain one of these words as a JSON string; lines of rare kinds always pass."""
-    quoted = [_NOT_LISTED, *(f'"{word}"'.encode() for word in words)]
+    quoted = [_NOT_LISTED, *map(msgspec.json.encode, words)]
     return lambda line: any(word in line for word in quoted) or not any(k in line[:_HEAD] for k in _BULK)
 
 
 def only_about(kinds: Iterable[str], *words: str) -> Wanted:
     """A filter for lines of these kinds with one of these words as JSON string."""
     heads = [f'"kind":"{kind}"'.encode() for kind in kinds]
-    quoted = [f'"{word}"'.encode() for word in words]
+    quoted = [msgspec.json.encode(word) for word in words]
     return lambda line: any(head in line[:_HEAD] for head in heads) and any(word in line for word in quoted)
 
 
