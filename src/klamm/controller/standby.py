@@ -160,6 +160,9 @@ class Standby:
         except KlammError as error:
             self._journal_line("standby", lost=str(error))
             return RETRY_BACKOFF_S
+        if not self._may_follow.is_set():  # an election came before the session: its term needs no mirror
+            await session.close()
+            return START_DELAY_S
         slices = self._make_slices()
         mirror = self._mirror = Mirror(session, slices, self._settings)
         try:

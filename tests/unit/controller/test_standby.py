@@ -37,6 +37,9 @@ class Pair:
         self.nodes = nodes
         self.sessions: list[MemoryZooKeeper] = []
         self.is_chosen = True
+        self.may_open = asyncio.Event()
+        self.may_open.set()
+        self.is_opening = False
         self.failures: list[Exception] = []
         self.errors: list[Exception] = []
         self.standby: Standby
@@ -64,6 +67,8 @@ class Pair:
     async def _open(self) -> MirrorSession:
         if self.failures:
             raise self.failures.pop()
+        self.is_opening = True
+        await self.may_open.wait()
         self.sessions.append(self.nodes.ensemble.client())
         return self.sessions[-1]
 
@@ -248,6 +253,29 @@ async def test_opening_the_zookeeper_session_of_a_standby_mirror_is_retried(node
     await pair.current()
 
     assert [f.get("lost") for f in pair.lines("standby")] == ["no server", "no server", None]
+
+
+async def test_an_elected_node_begins_no_mirror_if_its_session_for_one_opens_during_the_term(nodes: Nodes) -> None:
+    """As after an outage of ZooKeeper: sessions of mirrors are opened again while a controller is elected."""
+    pair = Pair(nodes)
+    pair.may_open.clear()
+    await pair.start()
+    await nodes.eventually(lambda: pair.is_opening)
+    await pair.elect_node_2()
+    await nodes.settle()
+    assert pair.controller.is_active
+
+    pair.may_open.set()
+    await nodes.settle()
+
+    assert pair.standby.mirror is None
+    assert not pair.standby.reads
+    assert [session.is_alive for session in pair.sessions] == [False]
+
+    pair.nodes.ensemble.apply([Delete("/controller")])
+    await pair.nodes.ensemble.client().create("/controller", encode_controller(BrokerId(9), 0), ephemeral=True)
+
+    await pair.current()
 
 
 async def test_a_standby_waits_before_retrying_a_zookeeper_server_without_persistent_watches(nodes: Nodes) -> None:
