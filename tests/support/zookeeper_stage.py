@@ -52,7 +52,7 @@ class Stage:
         self.multi_reads_until_old = -1
         """After so many it no longer knows it; never where negative."""
         self.answers_unknown_with = ZkCode.UNIMPLEMENTED
-        """To what an old server does not know: 3.5 gives an empty answer."""
+        """To what an old server does not know: 3.5 refuses it, and ends the connection."""
         self.servers: dict[str, WatchedServer] = {}
         self._listeners: dict[str, Listener] = {}
         self._worlds: dict[str, World] = {}
@@ -220,6 +220,8 @@ class WatchedConnection(ServerConnection):
             stage.knows_multi_read &= stage.multi_reads_until_old != -1
             if not stage.knows_multi_read:
                 self._write(packets.reply(xid, self._server.tree.zxid, stage.answers_unknown_with))
+                if stage.answers_unknown_with is ZkCode.UNIMPLEMENTED:
+                    self.drop()
                 return
         super()._serve_read(xid, opcode, reader)
 

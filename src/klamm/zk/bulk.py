@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from klamm.zk import requests
 from klamm.zk.errors import ZkCode, error_of
+from klamm.zk.hosts import Server
 from klamm.zk.jute import Stat
 from klamm.zk.multi import multi_children, multi_get
 from klamm.zk.operations import ChildrenResult, GetResult
@@ -25,16 +26,21 @@ REPLY_BYTES: Final = 512 << 10
 """The aimed size of a reply: an eighth of the packet limit, so that a few large znodes do not exceed it."""
 INITIAL_ANSWER_BYTES: Final = 8 << 10
 """The assumed size of one answer before the first reply."""
+UNSUPPORTED_BACKOFF_S: Final = 600.0
+"""How long a server without multiRead is not sent another one: it may be upgraded."""
 _MAX_REQUESTS_IN_FLIGHT: Final = 4  # while one is decoded here, the server works on the next
 
 
 class BulkReads:
-    """Bulk reads of one client; remembers for the current connection that its server does not support multiRead."""
+    """Bulk reads of one client; remembers for a while which servers do not support multiRead.
+
+    Such a server ends the connection: each further multiRead would cost a reconnect, and repeat requests under way.
+    """
 
     def __init__(self, driver: Driver, chroot: str) -> None:
         self._driver = driver
         self._chroot = chroot
-        self._refused_at = 0
+        self._refused_until: dict[Server, float] = {}
 
     async def get_many(self, paths: Sequence[str], watch: bool) -> list[GetResult]:
         """Data and stat of each path, in order."""
@@ -63,8 +69,9 @@ class BulkReads:
     async def _multi_read(self, paths: Sequence[str], watch: bool, build: BuildMultiRead[T]) -> list[T | None]:
         """Read many paths with multiRead. Returns the answers in order; None for paths that have to be read singly."""
         reading = _BulkRead(self._driver, paths, lambda part: build(part, self._chroot))
-        if not watch and self._refused_at != self._driver.session.attempt and not await reading.run():
-            self._refused_at = self._driver.session.attempt
+        session, now = self._driver.session, asyncio.get_running_loop().time
+        if not watch and self._refused_until.get(session.server, 0.0) <= now() and not await reading.run():
+            self._refused_until[session.server] = now() + UNSUPPORTED_BACKOFF_S
         return reading.answers
 
     async def _read_singly(

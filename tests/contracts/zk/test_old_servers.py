@@ -15,6 +15,7 @@ from klamm.runtime.world import real_world
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import Unimplemented, ZkCode
 from klamm.zk.operations import Check, Create, Set
+from klamm.zk.states import SessionState
 from klamm.zk.watches import EventType, WatchEvent
 
 VERSION = "3.5.10"
@@ -68,7 +69,9 @@ def old_server(tmp_path: Path) -> Iterator[str]:
 async def test_the_zookeeper_client_works_with_zookeeper_3_5_which_lacks_multi_read(old_server: str) -> None:
     client = ZooKeeper(real_world(), old_server, 10_000)
     seen: list[WatchEvent] = []
+    states: list[SessionState] = []
     client.on_watch = seen.append
+    client.on_state = states.append
     await client.connect(10)
 
     _, created = await client.create("/a", b"1")
@@ -82,6 +85,7 @@ async def test_the_zookeeper_client_works_with_zookeeper_3_5_which_lacks_multi_r
     got = await client.get_many(["/a", "/none"] * 500, watch=False)
     assert [(r.code, r.data) for r in got] == [(ZkCode.OK, b"2"), (ZkCode.NO_NODE, None)] * 500
     assert [r.children for r in await client.children_many(["/a"])] == [[]]
+    assert states.count(SessionState.DISCONNECTED) == 1  # the first multiRead shows what the server lacks
     await client.get("/a", watch=True)
     await client.set("/a", b"3")
     assert seen == [WatchEvent(EventType.DATA_CHANGED, "/a")]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.support.zookeeper_stage import SETTINGS, Stage
 
+from klamm.zk.bulk import UNSUPPORTED_BACKOFF_S
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import SessionExpired, ZkCode
 from klamm.zk.states import SessionState
@@ -75,6 +76,43 @@ def test_a_bulk_read_from_a_server_without_multi_read_reads_znodes_one_by_one(co
 
     assert stage.multi_reads == [2]
     assert stage.count()["get"] == stage.count()["children"] == 2
+    assert len(stage.attempts) == (2 if code else 1)
+
+
+def test_a_server_without_multi_read_is_sent_one_again_when_it_may_have_been_upgraded() -> None:
+    stage = Full(1)
+    stage.knows_multi_read = False
+
+    async def scenario(stage: Full) -> None:
+        client = await stage.client()
+        await client.get_many(["/n0"])
+        stage.knows_multi_read = True
+        await asyncio.sleep(UNSUPPORTED_BACKOFF_S - 60)
+        await client.get_many(["/n0"])
+        assert stage.multi_reads == [1]
+        await asyncio.sleep(61)
+        assert [r.data for r in await client.get_many(["/n0"])] == [b"000000" * 13]
+
+    stage.run(scenario)
+
+    assert stage.multi_reads == [1, 1]
+
+
+def test_a_bulk_read_uses_multi_read_with_the_servers_that_support_it() -> None:
+    """As during a rolling upgrade of the ensemble from ZooKeeper 3.5."""
+    stage = Full(1)
+    stage.knows_multi_read = False
+
+    async def scenario(stage: Full) -> None:
+        client = await stage.client("zk1,zk2")
+        await client.get_many(["/n0"])
+        stage.knows_multi_read = True
+        await client.get_many(["/n0"])
+
+    stage.run(scenario)
+
+    assert [server for _, server in stage.attempts] == ["zk1", "zk2"]
+    assert stage.multi_reads == [1, 1]
 
 
 def test_a_bulk_read_continues_znode_by_znode_on_a_server_without_multi_read() -> None:
