@@ -156,13 +156,17 @@ class Mirror:
             lost.cancel()
             await asyncio.gather(task, lost, return_exceptions=True)
 
-    def unread_partitions(self) -> list[Partition]:
+    async def unread_partitions(self) -> list[Partition]:
         """The partitions whose state has to be read again: changed ones, and those without a readable state."""
         known = self.context.partition
-        found = {p: None for p in self._without_state if known(p.topic, p.partition) is p}
-        for topic, number in changed_by(self._changed).partitions:
-            if (partition := self.context.partition(topic, number)) is not None:
-                found[partition] = None
+        found: dict[Partition, None] = {}
+        async for p in self.slices.each(self._without_state):
+            if known(p.topic, p.partition) is p:
+                found[p] = None
+        async for paths in self.slices.over(self._changed):
+            for topic, number in changed_by(paths).partitions:
+                if (partition := known(topic, number)) is not None:
+                    found[partition] = None
         return list(found)
 
     async def discard(self) -> None:

@@ -42,7 +42,7 @@ def changes_not_read_again(patch: Patch) -> None:
 def noted_changes_forgotten_at_the_election(patch: Patch) -> None:
     """The election does not read what the mirror noted and did not read yet."""
 
-    def without_state(self: Mirror) -> list[Partition]:
+    async def without_state(self: Mirror) -> list[Partition]:
         """The patched function, with the injected bug."""
         return list(self._without_state)
 

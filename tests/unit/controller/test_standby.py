@@ -339,7 +339,7 @@ async def test_a_mirror_that_an_election_takes_keeps_its_unread_changes_when_oth
     pair.standby._check_choice()
 
     assert taken is mirror
-    assert [str(p) for p in mirror.unread_partitions()] == ["a-0"]
+    assert [str(p) for p in await mirror.unread_partitions()] == ["a-0"]
 
 
 async def test_nodes_without_a_standby_mirror_wait_before_a_controller_election(

@@ -315,7 +315,30 @@ async def test_a_finished_standby_mirror_keeps_its_unread_changes_when_its_sessi
     room.ensemble.apply([Set(znodes.TOPICS, b"")])
     await session.close()
 
-    assert [str(p) for p in mirror.unread_partitions()] == ["a-0"]
+    assert [str(p) for p in await mirror.unread_partitions()] == ["a-0"]
+
+
+async def test_many_changes_of_a_standby_mirror_are_collected_in_several_event_loop_iterations() -> None:
+    room, mirror, _ = await room_with_mirror()
+    topic = mirror.context.add_topic("large", None)
+    for number in range(1_000):
+        mirror.context.add_partition(topic, number, ReplicaAssignment((BrokerId(1),)))
+        mirror._on_watch(WatchEvent(EventType.DATA_CHANGED, f"/brokers/topics/large/partitions/{number}/state"))
+    await mirror.finish(room.ensemble.zxid)
+    passes = 0
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            await asyncio.sleep(0)
+            passes += 1
+
+    counting = asyncio.create_task(count_passes())
+    unread = await mirror.unread_partitions()
+    counting.cancel()
+
+    assert len(unread) == 1_000
+    assert passes >= 3
 
 
 async def test_a_finished_mirror_reads_nothing_any_more() -> None:
@@ -492,9 +515,9 @@ def test_a_finished_mirror_has_the_notices_of_a_server_that_lags() -> None:
         model.servers[1].lag_s = lambda: 2.0
 
         await writer.set(STATE, znodes.encode_state(CHANGED))
-        assert not mirror.unread_partitions()
+        assert not await mirror.unread_partitions()
         await mirror.finish(writer.seen_zxid)
 
-        assert [str(p) for p in mirror.unread_partitions()] == ["a-0"]
+        assert [str(p) for p in await mirror.unread_partitions()] == ["a-0"]
 
     ModelZooKeeper(servers=2).run(story)

@@ -46,7 +46,7 @@ async def take_mirror(term: TermContext, since: int, listed: Sequence[str]) -> U
     changed = [name for name in context.topics if not _is_unchanged(mirror.mzxids[name], stats.get(name))]
     await remove_topics(context, term.slices, changed)
     term.context.take_over(context)
-    unread = Unread([name for name in listed if name not in context.topics], mirror.unread_partitions())
+    unread = Unread([name for name in listed if name not in context.topics], await mirror.unread_partitions())
     term.journal.line(
         term.cause,
         "warm",
