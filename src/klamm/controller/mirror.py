@@ -36,6 +36,8 @@ FOLLOW_INTERVAL_S: Final = 0.5
 lag; an election reads what is noted, at most some hundred states."""
 PAUSE_S: Final = 0.02
 """The pause after each chunk of reads: about 50,000 states are read in a second, so that brokers are not disturbed."""
+_MAX_DIGITS: Final = 10
+"""The digits of the largest partition number, and so of the names of partition znodes that Kafka writes."""
 MAX_CHANGED_PATHS: Final = 100_000
 """Noted paths at most; with more, reading everything again costs less than to remember them."""
 
@@ -296,6 +298,6 @@ def changed_by(paths: Iterable[str]) -> ChangedPaths:
         match path[len(TOPICS) + 1 :].split("/"):
             case [topic]:
                 changed.topics.append(topic)
-            case [topic, "partitions", number, "state"] if number.isdecimal():
+            case [topic, "partitions", number, "state"] if number.isdecimal() and len(number) <= _MAX_DIGITS:
                 changed.partitions.append((topic, int(number)))
     return changed

@@ -487,7 +487,9 @@ async def test_waiting_for_work_of_a_standby_mirror_ends_when_the_mirror_becomes
         ("/brokers/topics/a/partitions/7/state", [], [("a", 7)]),
         ("/brokers/topics/a/partitions/x/state", [], []),
         ("/brokers/topics/a/partitions/7/state/odd", [], []),
+        (f"/brokers/topics/a/partitions/{'7' * 5_000}/state", [], []),
     ],
+    ids=lambda given: given[:50] if isinstance(given, str) else "",
 )
 def test_changed_znode_paths_are_attributed_to_a_topic_a_partition_or_neither(
     path: str, topics: list[str], partitions: list[tuple[str, int]]
