@@ -7,6 +7,7 @@ The guard acts only when the node's process has ended, not when it is slow: it w
 
 import asyncio
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -86,6 +87,15 @@ class GuardProcesses:
         """Start a guard process. Raises NoCrashGuard without pidfds, OSError where no process can be started."""
         if not hasattr(os, "pidfd_open"):
             raise NoCrashGuard(f"a crash guard needs pidfds (Linux 5.3 and newer); this is {sys.platform}")
+        try:
+            os.close(os.pidfd_open(os.getpid()))
+        except OSError as error:
+            if error.errno in (errno.ENOSYS, errno.EPERM):
+                raise NoCrashGuard(
+                    "a crash guard needs pidfds (Linux 5.3 and newer), which the kernel or a seccomp filter refuses: "
+                    f"{error.strerror}"
+                ) from error
+            raise
         return GuardProcess(await asyncio.to_thread(_spawn))
 
 
