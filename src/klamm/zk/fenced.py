@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final, Protocol, TypeVar
 
 from klamm.model.errors import KlammError
-from klamm.zk.errors import ZkCode, error_of
+from klamm.zk.errors import RequestTooLarge, ZkCode, error_of
 from klamm.zk.operations import Check, Create, Delete, Op, Result, Set
 from klamm.zk.znodes import CONTROLLER_EPOCH
 
@@ -114,7 +114,12 @@ async def _write(client: MultiClient, check: Check, ops: Sequence[Op], max_ops: 
 
 async def _write_batch(client: MultiClient, check: Check, batch: Sequence[Op], max_ops: int) -> list[Result]:
     """Write one batch in a multi with the epoch check; after a refused operation, the others are written again."""
-    answers = await _multi(client, check, batch)
+    try:
+        answers = await _multi(client, check, batch)
+    except RequestTooLarge:
+        if len(batch) > 1:
+            raise
+        return [Result(ZkCode.REQUEST_TOO_LARGE)]  # an operation above MAX_BYTES is alone; the others do not fail
     failed = next((i for i, a in enumerate(answers) if a.code is not ZkCode.OK), None)
     if failed is None:
         return answers

@@ -326,7 +326,7 @@ class Store:
         topic that exists with the wanted id was created by us: only the answer was lost.
         """
         refused: dict[str, KlammError] = {}
-        left = await write_topics(self.client, wanted)
+        left = await write_topics(self.client, wanted, refused)
         there, _ = await self.read_topics([topic.name for topic in left])
         for topic in left:
             if topic.name in there and topic.topic_id is not None and there[topic.name].topic_id == topic.topic_id:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import KlammError
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import encode_config
-from klamm.zk.errors import ZkCode
+from klamm.zk.errors import RequestTooLarge, ZkCode
 from klamm.zk.operations import Create, Op, Set
 from klamm.zk.port import ZooKeeperClient
 
@@ -49,16 +50,24 @@ def _why_taken(name: str, marked: bool, there: bool) -> str | None:
     return f"Topic '{name}' already exists." if there else None
 
 
-async def write_topics(client: ZooKeeperClient, wanted: Sequence[TopicToCreate]) -> list[TopicToCreate]:
+async def write_topics(
+    client: ZooKeeperClient, wanted: Sequence[TopicToCreate], refused: dict[str, KlammError]
+) -> list[TopicToCreate]:
     """Create topics in multis; returns those that were refused, which the caller tries one by one.
 
-    The config of an earlier topic of the same name is replaced.
+    The config of an earlier topic of the same name is replaced. Topics with more partitions than a znode can hold are
+    not tried again: their errors are put into `refused`.
     """
     configs = await client.exists_many([znodes.topic_config_path(topic.name) for topic in wanted])
     pieces = [(t, _operations_for(t, config is not None)) for t, config in zip(wanted, configs, strict=True)]
     left: list[TopicToCreate] = []
     for batch in _batches(pieces):
-        left += await _write(client, batch)
+        try:
+            left += await _write(client, batch)
+        except RequestTooLarge as error:
+            if len(batch) > 1:
+                raise
+            refused[batch[0][0].name] = error
     return left
 
 

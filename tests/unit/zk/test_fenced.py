@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import pytest
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
-from klamm.zk.errors import NoNode, ZkCode
+from klamm.zk.errors import NoNode, RequestTooLarge, ZkCode
 from klamm.zk.fenced import MAX_OPS, ControllerMoved, chunks, write_fenced
 from klamm.zk.operations import Check, Create, Delete, Op, Result, Set
+from klamm.zk.session import SERVER_PACKET_BYTES
 
 
 @pytest.fixture
@@ -61,6 +62,25 @@ async def test_a_refused_controller_write_does_not_fail_other_writes_of_its_batc
     assert [r.code is ZkCode.NODE_EXISTS for r in results] == [n % 10 == 0 for n in range(100)]
     assert all(f"/{n}" in ensemble.nodes for n in range(100))
     assert len(client.sizes) < 60  # narrowed quickly: far fewer attempts than writes
+
+
+async def test_a_controller_write_over_zookeepers_packet_limit_does_not_fail_other_writes(
+    ensemble: MemoryEnsemble,
+) -> None:
+    """As the znode of a topic with very many partitions, of which all are to move."""
+
+    def limit_packets(ops: Sequence[Op]) -> None:
+        if sum(len(op.data or b"") for op in ops if isinstance(op, Create)) > SERVER_PACKET_BYTES:
+            raise RequestTooLarge(ops[0].path)
+
+    ensemble.before_multi = limit_packets
+
+    results = await write_fenced(
+        ensemble.client(), 0, [Create("/a"), Create("/large", bytes(SERVER_PACKET_BYTES + 1)), Create("/b")]
+    )
+
+    assert [r.code for r in results] == [ZkCode.OK, ZkCode.REQUEST_TOO_LARGE, ZkCode.OK]
+    assert {"/a", "/b"} <= ensemble.nodes.keys()
 
 
 async def test_a_batch_of_only_refused_controller_writes_returns_their_errors(ensemble: MemoryEnsemble) -> None:

@@ -1,6 +1,7 @@
 """Creation of many topics in few multis; one that is refused does not stop the others."""
 
 import uuid
+from collections.abc import Sequence
 
 import pytest
 from tests.support.controller_room import Room
@@ -8,6 +9,8 @@ from tests.support.controller_room import Room
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.zk import topic_creation, znodes
+from klamm.zk.errors import RequestTooLarge
+from klamm.zk.operations import Op
 from klamm.zk.store import TopicExists
 from klamm.zk.topic_creation import TopicToCreate
 
@@ -45,6 +48,26 @@ async def test_creating_topics_refuses_only_a_topic_created_by_another_client_me
     assert {name: type(error) for name, error in refused.items()} == {"t1": TopicExists}
     assert {"t0", "t2"} <= set(await room.store.list_topics())
     assert room.ensemble.nodes[znodes.topic_path("t1")].data == before
+
+
+async def test_creating_topics_refuses_only_a_topic_over_zookeepers_packet_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_creation, "MAX_BYTES", 200)
+    room = await room_with()
+    large = TopicToCreate("large", {n: ReplicaAssignment((BrokerId(1),)) for n in range(100)}, uuid.uuid4(), {})
+
+    def limit_packets(ops: Sequence[Op]) -> None:
+        if any(op.path == znodes.topic_path("large") for op in ops):
+            raise RequestTooLarge(ops[0].path)
+
+    room.ensemble.before_multi = limit_packets
+
+    refused = await room.store.create_topics([*topics("t0"), large, *topics("t2")])
+
+    assert {name: type(error) for name, error in refused.items()} == {"large": RequestTooLarge}
+    assert await room.store.list_topics() == ["t0", "t2"]
+    assert znodes.topic_config_path("large") not in room.ensemble.nodes
 
 
 async def test_creating_topics_succeeds_although_the_zookeeper_reply_was_lost() -> None:
