@@ -39,7 +39,7 @@ def check_brokers_suffice(given: PlanInput) -> None:
 def drop_surplus(draft: Draft) -> None:
     """Drop replicas above the wanted factor: those on drained brokers first, then on dead ones, then in full racks.
 
-    The preferred leader is dropped only from a drained broker.
+    The preferred leader is dropped only from a drained or dead broker.
     """
     while True:
         rows = np.flatnonzero(draft.given.movable & ((draft.replicas != NO_REPLICA).sum(axis=1) > draft.given.wanted))
@@ -58,9 +58,10 @@ def _drop_one_of_each(draft: Draft, rows: Slots) -> None:
     racks = draft.racks[there]
     doubles = np.where(racks > UNKNOWN_RACK, (racks[:, :, None] == racks[:, None, :]).sum(axis=2), 0)
     load = np.append(draft.load / max(draft.load.max(), 1e-300), 0.0)[there]
-    rank = 4.0 * draft.width * ~np.append(draft.given.alive, True)[there] + 2 * doubles + load
+    is_dead = ~np.append(draft.given.alive, True)[there]
+    rank = 4.0 * draft.width * is_dead + 2 * doubles + load
     rank += np.arange(draft.width) * 1e-6  # of equal ones the last
-    rank[:, 0] = -1.0
+    rank[:, 0] = np.where(is_dead[:, 0], rank[:, 0], -1.0)
     rank = np.where(there == NO_REPLICA, -2.0, np.where(is_drained, 8.0 * draft.width, rank))
     columns = rank.argmax(axis=1)
     dropped = is_drained[np.arange(len(rows)), columns]

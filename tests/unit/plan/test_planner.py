@@ -175,6 +175,15 @@ def test_a_lower_replication_factor_drops_replicas_on_dead_brokers() -> None:
     assert lists(planned(given, REQUIRED)) == [(0, 1)] * 9
 
 
+def test_a_lower_replication_factor_never_keeps_a_dead_broker_in_place_of_a_live_one() -> None:
+    """Neither as preferred leader, nor as the one that follows it."""
+    given = only(cluster([(0, 1, 2)], [0] * 3, factor=1), dead=[0])
+    after_a_drained_one = only(cluster([(0, 1, 2)], [0] * 3, factor=1), drained=[0], dead=[1])
+
+    assert lists(planned(given, REQUIRED))[0] in ((1,), (2,))
+    assert lists(planned(after_a_drained_one, REQUIRED)) == [(2,)]
+
+
 def test_replicas_that_a_lower_replication_factor_drops_leave_brokers_even() -> None:
     given = cluster([(n % 2, 2, 3) for n in range(2_000)], [0] * 4, factor=2)
 
