@@ -14,6 +14,7 @@ from klamm.coordinator.topic_partitions import Appended, CoordinatorLog
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import Clock
+from klamm.runtime.eager import Rest, first_step
 from klamm.runtime.time_slices import PIECE, Slices
 from klamm.wire.records import Codec, NewRecord, build_batch
 
@@ -143,16 +144,20 @@ class OffsetsTopic:
         records = [NewRecord(None, offset_key(group_id, tp), now_ms) for tp in removed]
         if with_group:
             records.append(NewRecord(None, group_key(group_id), now_ms))
-        for start in range(0, len(records), TOMBSTONES_IN_BATCH):
-            appended = await self._append(partition, records[start : start + TOMBSTONES_IN_BATCH], _NO_ACKS)
-            if appended.error:
-                log.warning(
-                    "cannot write tombstones of removed offsets to __consumer_offsets; the next check tries again",
-                    group=group_id,
-                    reason=appended.error.name,
-                )
-                return False
-        return True
+        # all at once: an offset that is committed from now on must not come before the tombstone of an earlier one
+        begun = [
+            first_step(self._append(partition, records[start : start + TOMBSTONES_IN_BATCH], _NO_ACKS))
+            for start in range(0, len(records), TOMBSTONES_IN_BATCH)
+        ]
+        appended = [await step if isinstance(step, Rest) else step for step in begun]
+        error = next((error for error, _ in appended if error), ErrorCode.NONE)
+        if error:
+            log.warning(
+                "cannot write tombstones of removed offsets to __consumer_offsets; the next check tries again",
+                group=group_id,
+                reason=error.name,
+            )
+        return not error
 
     def _is_too_large(self, partition: int, size: int) -> bool:
         """Whether a batch of records with this many bytes would be refused, so that it need not be built.

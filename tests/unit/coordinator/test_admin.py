@@ -6,11 +6,14 @@ import pytest
 from tests.support.waiting import settle
 from tests.unit.coordinator.groups_room import GROUP, P0, Room, play
 from tests.unit.coordinator.test_large_groups import ObservedSlices
+from tests.unit.coordinator.test_loading import take_over
 
 from klamm.coordinator.group import Group
 from klamm.coordinator.handlers.admin import DescribedGroup, DescribedMember, ListedGroup
+from klamm.coordinator.offsets_topic import TOMBSTONES_IN_BATCH
 from klamm.coordinator.states import DEAD, GroupState
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.runtime.time_slices import PIECE
 
 STABLE = ListedGroup(GROUP, "consumer", "Stable")
@@ -101,6 +104,26 @@ def test_delete_groups_deletes_only_groups_without_members() -> None:
         assert await room.groups.delete_groups([GROUP]) == {GROUP: ErrorCode.NONE}
         assert list(room.log.stored())[-1] == "group removed"
         assert (await room.groups.list_groups([], []))[1] == []
+
+    play(body)
+
+
+def test_an_offset_committed_while_a_group_of_many_offsets_is_deleted_survives_the_coordinator() -> None:
+    async def body(room: Room) -> None:
+        partitions = [TopicPartition("orders", number) for number in range(TOMBSTONES_IN_BATCH + 1)]
+        await room.commit(dict.fromkeys(partitions, 5))
+        room.log.held = []  # compression.type or flush.messages of the topic makes each append wait
+        deletion = asyncio.ensure_future(room.groups.delete_groups([GROUP]))
+        await settle()
+        commit = asyncio.ensure_future(room.commit({partitions[-1]: 7}))
+        while not (deletion.done() and commit.done()):
+            room.log.release()
+            await settle()
+
+        other = await take_over(room)
+
+        assert other.fetch() == room.fetch() == {partitions[-1]: 7}
+        await other.groups.close()
 
     play(body)
 
