@@ -60,7 +60,10 @@ def _not_alive_text(option: str, brokers: Sequence[BrokerId], cluster: Cluster) 
 async def start(
     admin: Admin, wanted: Assignment, current: Assignment, throttle: int | None, additional: bool
 ) -> Started:
-    """Set the throttle, then start the reassignment. Raises KlammError if another one runs, unless `additional`."""
+    """Set the throttle, then start the reassignment; where none of it begins, remove the throttle again.
+
+    Raises KlammError if another one runs, unless `additional`.
+    """
     moving = await read_moves(admin)
     if moving and not additional:
         raise KlammError(
@@ -73,10 +76,20 @@ async def start(
             admin, plan_throttle(plan_copies(wanted, current, moving), throttle, admin.brokers)
         )
         if refused:
-            return Started(current, [], refused)
+            return Started(current, [], [*refused, *await _unthrottle_unless_moving(admin, wanted)])
     refused = await reassign(admin, wanted)
     names = {r.subject for r in refused}
-    return Started(current, [at for at in sorted(wanted) if str(at) not in names], refused)
+    begun = [at for at in sorted(wanted) if str(at) not in names]
+    if throttle is not None and not begun:
+        refused += await _unthrottle_unless_moving(admin, wanted)
+    return Started(current, begun, refused)
+
+
+async def _unthrottle_unless_moving(admin: Admin, wanted: Assignment) -> list[Refusal]:
+    """Remove the throttle of a reassignment that did not begin, unless another one runs; returns the refusals."""
+    if await read_moves(admin):
+        return []
+    return (await unthrottle(admin, {at.topic for at in wanted}))[1]
 
 
 async def reassign(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:

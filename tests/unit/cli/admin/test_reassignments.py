@@ -6,8 +6,8 @@ import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
 from klamm.cli.admin.cluster_load import read_load
-from klamm.cli.admin.reassignments import cancel, read_progress
-from klamm.model.errors import KlammError
+from klamm.cli.admin.reassignments import cancel, read_progress, start
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan.progress import MoveState
 from klamm.wire.api import ApiKey
@@ -27,6 +27,8 @@ from klamm.wire.messages import (
     MetadataResponseTopic,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
 )
 
 AT = TopicPartition("t", 0)
@@ -123,6 +125,39 @@ def describe_throttles(_version: int, asked: Any) -> DescribeConfigsResponse:
             DescribeConfigsResult(resource_type=r.resource_type, resource_name=r.resource_name, configs=[config])
         )
     return DescribeConfigsResponse(results=results)
+
+
+def changed_configs(request: Any) -> dict[tuple[int, str], list[str | None]]:
+    """The values that a request sets for each resource; None where it removes a config."""
+    return {(r.resource_type, r.resource_name): [c.value for c in r.configs] for r in request.resources}
+
+
+@pytest.mark.parametrize("is_moving", [False, True])
+def test_a_reassignment_that_is_refused_leaves_no_throttle_unless_another_one_runs(is_moving: bool) -> None:
+    brokers = brokers_with_assignments((1, 2))
+    changes: list[dict[tuple[int, str], list[str | None]]] = []
+
+    def change_configs(_version: int, asked: Any) -> IncrementalAlterConfigsResponse:
+        changes.append(changed_configs(asked))
+        return IncrementalAlterConfigsResponse()
+
+    def refuse(_version: int, _asked: Any) -> AlterPartitionReassignmentsResponse:
+        refused = ReassignablePartitionResponse(0, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no")
+        return AlterPartitionReassignmentsResponse(responses=[ReassignableTopicResponse("t", [refused])])
+
+    ongoing = [OngoingTopicReassignment("u", [OngoingPartitionReassignment(0, (1, 2), (2,), ())])] if is_moving else []
+    brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: ListPartitionReassignmentsResponse(
+        topics=ongoing
+    )
+    brokers.answers[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = refuse
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = describe_throttles
+    brokers.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = change_configs
+
+    started = run(brokers, lambda admin: start(admin, WANTED, {AT: (BrokerId(1),)}, 1_000, additional=True))
+
+    assert (started.begun, [r.subject for r in started.refused]) == ([], ["t-0"])
+    removed = {resource for request in changes for resource, values in request.items() if values == [None]}
+    assert removed == (set() if is_moving else {(2, "t"), (4, "1"), (4, "2")})
 
 
 @pytest.mark.parametrize(("moving", "unset"), LEFT.values(), ids=LEFT)
