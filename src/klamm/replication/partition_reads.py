@@ -80,6 +80,8 @@ def read_partition(
         replica.broker_epoch = params.broker_epoch
         record_follower_fetch(partition, replica, offset, request.log_start_offset, end)
     settled = offset >= bound and (replica is None or replica.broker_id in partition.isr_state.isr)
+    if is_committed and own_log.is_restoring_producers:
+        settled = False  # the last stable offset rises when they are restored, and nothing marks that
     return FetchData(
         ErrorCode.NONE,
         high_watermark,

@@ -1,17 +1,19 @@
 """What a fetch in a session reads, sends and waits for."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.replication.fetching import SIZE, alone, at, now, one, put
 from tests.unit.replication.runs import Run
 
+from klamm.log.log import Log
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.replication.fetch_data import FetchParams, FetchPartition
+from klamm.replication.fetch_data import FetchParams, FetchPartition, Isolation
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
+from klamm.wire.records import NewRecord, build_batch
 
 
 async def ask(
@@ -156,3 +158,26 @@ def test_a_fetch_session_reads_a_partition_that_was_removed_and_created_again(ru
         assert [d.error for _, d in back.partitions] == [ErrorCode.NONE]
 
     run(scenario)
+
+
+def test_records_are_read_with_read_committed_once_producers_are_restored_after_a_truncation(run_on_disk: Run) -> None:
+    """Nothing else changes: the log of an idle topic is truncated, and its replica leads before the restore ends."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster)
+        for sequence in range(100):
+            content = build_batch([NewRecord(b"x" * 1000, None, 10)], producer_id=1, base_sequence=sequence)
+            await cluster.brokers[1].append(1, 0, {P0: content})
+        own_log = cast(Log, cluster.log(1))
+        own_log.truncate_to(90)  # as a follower would
+        assert own_log.is_restoring_producers
+        first = await ask(cluster, at(0), isolation=Isolation.READ_COMMITTED)
+        assert [len(data.records) for _, data in first.partitions] == [0]
+        await asyncio.sleep(1)
+        assert not own_log.is_restoring_producers
+
+        second = await ask(cluster, session_id=first.session_id, epoch=1, isolation=Isolation.READ_COMMITTED)
+
+        assert [len(data.records) > 0 for _, data in second.partitions] == [True]
+
+    run_on_disk(scenario)
