@@ -83,6 +83,9 @@ class CheckpointWriter:
 
         After a crash, a start would take the new log for flushed, or compacted, up to that offset.
         """
+        for directory in dict.fromkeys(directory for directory, _ in created):
+            async with directory.writing:
+                pass  # the write under way may have such an offset
         for name in OFFSETS_OF:
             stale = (directory for directory, partition in created if partition in directory.checkpoint(name).written)
             for directory in dict.fromkeys(stale):
