@@ -120,9 +120,4 @@ class CheckpointWriter:
 def write_all(directory: LogDirectory, logs: Sequence[Log]) -> None:
     """Write every checkpoint of a directory now. Raises OSError."""
     for name in OFFSETS_OF:
-        write_now(directory, name, logs)
-
-
-def write_now(directory: LogDirectory, name: str, logs: Sequence[Log]) -> None:
-    """Write one checkpoint of a directory now. Raises OSError."""
-    directory.checkpoint(name).write_now(OFFSETS_OF[name](logs))
+        directory.checkpoint(name).write_now(OFFSETS_OF[name](logs))

@@ -178,6 +178,7 @@ class Housekeeping:
             self._changed.clear()
             await self._manager.sync_deletions()
             await self._manager.write_recovery_points()
+            await self._manager.write_log_starts()
             await self._manager.write_high_watermarks()
             await self._manager.write_cleaned_offsets()
 

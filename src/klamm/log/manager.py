@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from klamm.config.topic_config import TopicConfig, default_configs, has_own_defaults
-from klamm.log.checkpoint_writer import CheckpointWriter, write_all, write_now
+from klamm.log.checkpoint_writer import CheckpointWriter, write_all
 from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from klamm.log.directory import LogDirectory
 from klamm.log.directory_moves import DirectoryMoves
@@ -246,9 +246,6 @@ class LogManager:
         home = self._registry.homes.pop(partition)
         try:
             self._registry.retire(log, home)
-            starts = home.checkpoint(LOG_STARTS)
-            if partition in starts.written:
-                write_now(home, LOG_STARTS, self._registry.logs_in(home))
         except OSError as error:
             self._registry.offline[partition] = home.path
             self._registry.take_offline(home, str(error))

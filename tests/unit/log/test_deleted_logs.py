@@ -10,6 +10,7 @@ from tests.unit.log.support import ORDERS, Partition, batch
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.checkpoint_writer import OFFSETS_OF
+from klamm.log.checkpoints import LOG_STARTS, OffsetCheckpoint
 from klamm.log.manager import LogManager, LogRequest
 from klamm.model.ids import TopicPartition
 
@@ -59,6 +60,30 @@ def test_a_created_log_is_not_in_checkpoints_with_offsets_of_a_deleted_log_of_th
         await logs.get_or_create_many([LogRequest(ORDERS, TopicConfig.parse(), is_new=True)])
 
         assert [node.checkpoint(name).get(ORDERS, 0) for name in OFFSETS_OF] == [0, 0, 0, 0]
+
+    node.run(main)
+
+
+def test_the_deletion_of_a_log_writes_no_checkpoint_on_the_event_loop(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write waits for the device: a topic may have thousands of logs here."""
+
+    async def main(logs: LogManager) -> None:
+        log = created(logs)
+        log.append_as_leader(batch("a"), 0)
+        log.append_as_leader(batch("a"), 0)
+        log.update_high_watermark(2)
+        log.advance_start_offset(1)
+        await logs.write_log_starts()
+        assert node.checkpoint(LOG_STARTS) == {ORDERS: 1}
+        with monkeypatch.context() as patched:
+            patched.setattr(OffsetCheckpoint, "write", lambda *_: pytest.fail("the event loop writes a checkpoint"))
+            assert logs.delete(ORDERS)
+
+        await node.pass_time(0.1)
+
+        assert node.checkpoint(LOG_STARTS) == {}
 
     node.run(main)
 

@@ -18,7 +18,7 @@ from klamm.log.checkpoints import OffsetCheckpoint
 from klamm.log.epochs import parse_epochs
 from klamm.log.errors import StorageFailed
 from klamm.log.flushing import FlushJob
-from klamm.log.manager import LogManager
+from klamm.log.manager import LogManager, LogRequest
 from klamm.log.producers import Producers
 
 P = ParamSpec("P")
@@ -365,6 +365,7 @@ def test_only_log_start_offsets_inside_a_segment_are_checkpointed(node: Node) ->
         assert (log.start_offset, values_of(log)) == (1, ["b"])
 
         logs.delete(ORDERS)
+        await logs.get_or_create_many([LogRequest(ORDERS, TopicConfig.parse(), is_new=True)])
         assert node.checkpoint("log-start-offset-checkpoint") == {}, "a new log of that name must not inherit it"
 
     node.run(after_crash)
