@@ -88,6 +88,18 @@ def test_a_spark_stream_restarted_several_times_reads_each_record_once(
     assert offsets(spark, tmp_path) == [(p, o) for p, end in ends(cluster, topic, 3).items() for o in range(end)]
 
 
+def test_a_local_session_writes_checkpoints_without_a_process_for_each_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Hadoop's FileContext, which Spark prefers, starts `readlink` several times for each rename on a local disk."""
+    state: Any = spark._jsparkSession.sessionState()
+    java: Any = spark.sparkContext._jvm
+    managers = java.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+    manager = managers.create(java.org.apache.hadoop.fs.Path(str(tmp_path)), state.newHadoopConf())
+
+    assert manager.getClass().getSimpleName() == "FileSystemBasedCheckpointFileManager"
+
+
 def test_a_spark_stream_checkpoint_holds_sorted_offsets_with_cluster_and_topic_ids(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -30,6 +30,10 @@ LOCAL_SETTINGS: Final = {
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Hadoop's other way starts twenty processes (readlink, chmod) for the two files of each micro-batch, this one four
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 """Where nobody chose a master: all of Spark runs on this machine."""
 
