@@ -1,6 +1,7 @@
 """Controlled shutdown: the controller moves this broker's leaders first. Source: KafkaServer.scala (3.9)."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -40,8 +41,14 @@ class ControlledShutdown:
     """
 
     def __init__(
-        self, world: World, config: NodeConfig, broker_id: BrokerId, broker_epoch: int, sessions: ZooKeeperSessions
+        self,
+        world: World,
+        config: NodeConfig,
+        broker_id: BrokerId,
+        broker_epoch: Callable[[], int],
+        sessions: ZooKeeperSessions,
     ) -> None:
+        """`broker_epoch` returns that of the newest registration: a session may end while the broker shuts down."""
         self._world = world
         self._config = config
         self._broker_id = broker_id
@@ -118,7 +125,7 @@ class ControlledShutdown:
         Returns how many partitions this broker still leads that could move. Raises KlammError.
         """
         timeout_s = self._config.controller_socket_timeout_ms / 1000
-        request = ControlledShutdownRequest(self._broker_id, self._broker_epoch)
+        request = ControlledShutdownRequest(self._broker_id, self._broker_epoch())
         async with AsyncClient(self._world, (), AsyncSettings(str(self._broker_id), timeout_s, timeout_s)) as client:
             answer: ControlledShutdownResponse = await client.ask(
                 controller, Request(ApiKey.CONTROLLED_SHUTDOWN, request)

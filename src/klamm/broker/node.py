@@ -77,7 +77,11 @@ class Node:
         led = [p for p in replicas.partitions() if p.is_leader and len(p.assignment.replicas) > 1]
         replicas.begin_shutdown()
         shutdown = ControlledShutdown(
-            context.world, context.config, context.broker_id, self._status.broker_epoch, context.sessions
+            context.world,
+            context.config,
+            context.broker_id,
+            lambda: self._status.broker_epoch,
+            context.sessions,
         )
         if await shutdown.run():
             await let_clients_move(led)

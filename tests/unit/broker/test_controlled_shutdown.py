@@ -50,6 +50,8 @@ class Surroundings:
         self.answers = answers
         self.count = count
         self.asked: list[ControlledShutdownRequest] = []
+        self.epochs = [44]
+        """The broker epochs one after the other; the last one stays."""
         self.zookeeper_fails = False
         self.has_controller = True
         self.newest = 3
@@ -59,6 +61,10 @@ class Surroundings:
     @property
     def store(self) -> "Surroundings":
         return self
+
+    @property
+    def epoch(self) -> int:
+        return self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0]
 
     async def read_brokers(self) -> Registrations:
         if self.zookeeper_fails:
@@ -109,7 +115,9 @@ async def leave(around: Surroundings, retry_backoff_ms: int = 0) -> bool:
     """Run a controlled shutdown; whether all leaders moved."""
     text = f"zookeeper.connect=z:1\ncontrolled.shutdown.retry.backoff.ms={retry_backoff_ms}".encode()
     world = World(RealClock(), around, RealDisk(), RealRandomness())  # type: ignore[arg-type]
-    return await ControlledShutdown(world, parse_node_config(text, "x"), US, 44, around).run()  # type: ignore[arg-type]
+    config = parse_node_config(text, "x")
+    shutdown = ControlledShutdown(world, config, US, lambda: around.epoch, around)  # type: ignore[arg-type]
+    return await shutdown.run()
 
 
 async def test_controlled_shutdown_request_carries_the_broker_epoch() -> None:
@@ -117,6 +125,14 @@ async def test_controlled_shutdown_request_carries_the_broker_epoch() -> None:
 
     assert await leave(around)
     assert [(r.broker_id, r.broker_epoch) for r in around.asked] == [(1, 44)]
+
+
+async def test_controlled_shutdown_requests_carry_the_epoch_of_a_registration_made_meanwhile() -> None:
+    around = Surroundings([REFUSED, MOVED])
+    around.epochs = [44, 51]
+
+    assert await leave(around)
+    assert [r.broker_epoch for r in around.asked] == [44, 51]
 
 
 async def test_controlled_shutdown_is_requested_in_a_version_that_an_older_controller_supports() -> None:

@@ -224,7 +224,7 @@ class StubBroker:
     async def shut_down(self) -> bool:
         """Do a controlled shutdown, close, end the session; return whether the controller moved the leaders."""
         self._is_leaving, self.is_ready = True, False
-        departure = ControlledShutdown(self._world, self.config, self.number, self.broker_epoch, self.sessions)
+        departure = ControlledShutdown(self._world, self.config, self.number, lambda: self.broker_epoch, self.sessions)
         moved = await departure.run()
         await self.config_changes.close()
         await self._notices.close()
