@@ -5,11 +5,14 @@ import errno
 import os
 import socket
 from asyncio import BaseProtocol
-from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeVar
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from klamm.runtime.blocking import impossible_address
 
+NEXT_ADDRESS_S: Final = 0.25
+"""How long one address of a host may not answer until the next one is tried beside it, as RFC 8305 recommends."""
 ProtocolT = TypeVar("ProtocolT", bound=BaseProtocol)
 
 
@@ -82,9 +85,19 @@ class _RealListener:
 
 class RealNetwork:
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
-        """Open a TCP connection without Nagle's algorithm, and return its protocol made by `make`. Raises OSError."""
+        """Open a TCP connection without Nagle's algorithm, and return its protocol made by `make`.
+
+        A host name may have several addresses: one that does not answer does not keep the others from being tried.
+        Raises OSError.
+        """
+        loop = asyncio.get_running_loop()
         try:
-            transport, protocol = await asyncio.get_running_loop().create_connection(make, host, port)
+            addresses = [] if _is_address(host) else await _look_up(host, port)
+            if len(addresses) < 2:
+                transport, protocol = await loop.create_connection(make, host, port)
+            else:
+                connected = await _connect_to_any(addresses)
+                transport, protocol = await loop.create_connection(make, sock=connected)
         except (UnicodeError, OverflowError) as error:
             raise impossible_address(host, port, error) from error
         _disable_nagle(transport)
@@ -114,6 +127,61 @@ class RealNetwork:
     def host_name(self) -> str:
         """Return the fully qualified name of this machine."""
         return socket.getfqdn()
+
+
+AddressInfo = tuple[int, int, int, str, Any]
+"""An entry of `getaddrinfo`: family, type, protocol, canonical name, address."""
+
+
+def _is_address(host: str) -> bool:
+    """Whether this is an address of IPv4 or IPv6 instead of a name."""
+    return ":" in host or host.replace(".", "").isdigit()
+
+
+async def _look_up(host: str, port: int) -> Sequence[AddressInfo]:
+    """Return the addresses of the host. Raises OSError."""
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+async def _connect_to_any(addresses: Sequence[AddressInfo]) -> socket.socket:
+    """Return a socket that is connected to the first of these addresses that accepts it.
+
+    The next address is tried when one refuses, or does not answer for `NEXT_ADDRESS_S`. Raises OSError where all
+    refuse.
+    """
+    left, errors = deque(addresses), list[OSError]()
+    trying: list[asyncio.Task[socket.socket]] = []
+    try:
+        while left or trying:
+            if left:
+                trying.append(asyncio.ensure_future(_connect_to(left.popleft())))
+            await asyncio.wait(trying, timeout=NEXT_ADDRESS_S if left else None, return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in trying if task.done()]:
+                trying.remove(task)
+                try:
+                    return task.result()
+                except OSError as error:
+                    errors.append(error)
+    finally:
+        for task in trying:
+            task.cancel()
+        for made in await asyncio.gather(*trying, return_exceptions=True):
+            if isinstance(made, socket.socket):
+                made.close()
+    raise errors[0] if len(errors) == 1 else OSError(f"Multiple exceptions: {', '.join(map(str, errors))}")
+
+
+async def _connect_to(address: AddressInfo) -> socket.socket:
+    """Return a socket connected to this address. Raises OSError."""
+    family, kind, protocol, _, at = address
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(made, at)
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def is_in_use(error: OSError) -> bool:

@@ -1,11 +1,16 @@
 """The real network's sockets."""
 
 import asyncio
+import contextlib
+import errno
 import socket
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import uvloop
 
+from klamm.runtime import network as networks
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.network import RealNetwork, SocketBuffers
 
@@ -42,3 +47,127 @@ def test_an_impossible_address_raises_os_error(factory, address: tuple[str, int]
 
     with pytest.raises(OSError):
         RealBlockingWorld().connect(*address, 1.0, 1.0)
+
+
+@contextlib.contextmanager
+def silent_address() -> Iterator[tuple[str, int]]:
+    """An address that answers no connection attempt: its queue of connections to accept is full."""
+    with contextlib.ExitStack() as open_sockets:
+        silent = open_sockets.enter_context(socket.create_server(("127.0.0.2", 0), backlog=0))
+        for _ in range(3):
+            filling = open_sockets.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(silent.getsockname())
+        yield silent.getsockname()
+
+
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What the host name `many` has for addresses."""
+    listed: list[tuple[str, int]] = []
+
+    async def look_up(host: str, port: int) -> list[Any]:
+        assert host == "many"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in listed]
+
+    monkeypatch.setattr(networks, "_look_up", look_up)
+    monkeypatch.setattr(networks, "NEXT_ADDRESS_S", 0.001)
+    return listed
+
+
+@pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_host_is_reached_at_another_address_if_its_first_one_does_not_answer(
+    factory: Any, addresses: list[tuple[str, int]]
+) -> None:
+    """As an ensemble or a cluster with one name in DNS, one machine of which has lost its power."""
+
+    async def scenario() -> str:
+        network = RealNetwork()
+        listener = await network.listen(asyncio.Protocol, "127.0.0.1", 0)
+        await listener.start()
+        addresses.append(("127.0.0.1", listener.port))
+        made: list[asyncio.BaseTransport] = []
+
+        class Made(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                made.append(transport)
+
+        await network.connect(Made, "many", 1)
+        await listener.close()
+        [transport] = made
+        peer: str = transport.get_extra_info("peername")[0]
+        transport.close()
+        return peer
+
+    with silent_address() as silent, asyncio.Runner(loop_factory=factory) as runner:
+        addresses.append(silent)
+        assert runner.run(scenario()) == "127.0.0.1"
+
+
+@pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_host_that_refuses_connections_at_all_its_addresses_raises_the_errors(
+    factory: Any, addresses: list[tuple[str, int]]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        addresses += [one.getsockname(), two.getsockname()]
+
+    with asyncio.Runner(loop_factory=factory) as runner, pytest.raises(OSError) as raised:
+        runner.run(RealNetwork().connect(asyncio.Protocol, "many", 1))
+    assert str(raised.value).count(f"[Errno {errno.ECONNREFUSED}]") == len(addresses)
+
+
+@pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_connection_attempt_that_is_given_up_leaves_no_socket_open(
+    factory: Any, addresses: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[socket.socket] = []
+    both_opened = asyncio.Event()
+
+    class Opened(socket.socket):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            opened.append(self)
+            if len(opened) == 2:
+                both_opened.set()
+
+    async def scenario() -> None:
+        monkeypatch.setattr(socket, "socket", Opened)
+        connecting = asyncio.create_task(RealNetwork().connect(asyncio.Protocol, "many", 1))
+        await both_opened.wait()
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+        assert [made.fileno() for made in opened] == [-1, -1]
+
+    with silent_address() as one, silent_address() as two, asyncio.Runner(loop_factory=factory) as runner:
+        addresses += [one, two]
+        runner.run(scenario())
+
+
+@pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_of_two_addresses_that_answer_at_the_same_time_one_is_used(
+    factory: Any, addresses: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [socket.socketpair(), socket.socketpair()]
+    may_answer = asyncio.Event()
+
+    async def answer(address: Any) -> socket.socket:
+        left = pairs[len(begun)][0]
+        begun.append(address)
+        if len(begun) == len(pairs):
+            may_answer.set()
+        await may_answer.wait()
+        return left
+
+    begun: list[Any] = []
+    addresses += [("one", 1), ("two", 2)]
+    monkeypatch.setattr(networks, "_connect_to", answer)
+
+    async def scenario() -> None:
+        protocol = await RealNetwork().connect(asyncio.Protocol, "many", 1)
+        assert isinstance(protocol, asyncio.Protocol)
+        assert sorted(pair[0].fileno() == -1 for pair in pairs) == [False, True]
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(scenario())
+    for _, right in pairs:
+        right.close()
