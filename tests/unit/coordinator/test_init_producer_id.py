@@ -193,6 +193,25 @@ def test_a_new_producer_id_is_allocated_after_the_last_producer_epoch(continues:
     play(body)
 
 
+def test_a_new_producer_id_that_comes_after_the_transactions_were_loaded_again_is_not_stored() -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        room.transaction.epoch = LAST_EPOCH
+        room.ids.held = asyncio.Event()
+        waiting = asyncio.ensure_future(room.init())
+        await settle()
+        room.resign(0)
+        await room.elect(1)
+
+        room.ids.held.set()
+
+        assert await waiting == InitResult(ErrorCode.NOT_COORDINATOR)
+        assert room.stored() == ["Empty 1000/0"]
+        assert await room.init() == InitResult(ErrorCode.NONE, 1_000, 1)
+
+    play(body)
+
+
 def test_fencing_a_producer_with_the_last_epoch_uses_the_reserved_maximum_epoch() -> None:
     async def body(room: Room) -> None:
         await room.producer()

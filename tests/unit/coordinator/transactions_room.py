@@ -69,9 +69,12 @@ class ProducerIds:
     def __init__(self) -> None:
         self.next = 1_000
         self.is_refused = False
+        self.held: asyncio.Event | None = None
 
     async def next_id(self) -> int | None:
         await asyncio.sleep(0)
+        if self.held is not None:
+            await self.held.wait()
         if self.is_refused:
             return None
         self.next += 1

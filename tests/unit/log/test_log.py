@@ -119,6 +119,17 @@ def test_a_log_truncation_removes_the_batch_that_contains_the_offset(orders: Par
     assert values_of(orders.open(segment_bytes=400)) == values_of(log)
 
 
+def test_a_log_truncation_at_its_end_removes_a_leader_epoch_without_records(orders: Partition) -> None:
+    """The next leader may begin another epoch there: two logs with the epoch would differ in where it ends."""
+    log = orders.open()
+    log.append_as_leader(batch("a", "b"), 4)
+    log.epochs.assign(6, 2)
+
+    assert not log.truncate_to(2)
+
+    assert (log.epochs.entries, log.end_offset) == (((4, 0),), 2)
+
+
 def test_a_truncation_into_a_damaged_segment_changes_nothing(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     for _ in range(20):
