@@ -430,6 +430,32 @@ def test_expiring_a_transactional_id_is_retried_if_the_removal_cannot_be_stored(
     )
 
 
+def test_a_transactional_id_that_is_used_again_while_others_are_removed_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "TOMBSTONES_IN_BATCH", 1)
+
+    async def body(room: Room) -> None:
+        await room.producer()
+        await room.coordinator.init_producer_id("other", 60_000, None)
+        room.log.held = []
+        await asyncio.sleep(60)  # the removal of the first id waits for its replicas
+        again = asyncio.ensure_future(room.coordinator.init_producer_id("other", 60_000, None))
+        await settle()
+        room.log.release(1)
+        assert (await again).epoch == 1
+        room.log.release(0)
+        await settle()
+
+        assert room.coordinator.describe_transaction(ID).error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert room.coordinator.describe_transaction("other").error == ErrorCode.NONE
+        assert room.stored() == ["Empty 1000/0", "Empty 1001/0", "removed", "Empty 1001/1"]
+
+    play(
+        body,
+        transactional_id_expiration_ms=50_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=60_000,
+    )
+
+
 # ---- tools
 
 
