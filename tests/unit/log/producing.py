@@ -28,7 +28,7 @@ def refusal(log: Log, sequence: int, epoch: int = 0, transactional: bool = False
     return caught.value.code
 
 
-def mark(log: Log, kind: ControlType, coordinator_epoch: int = 0, epoch: int = 0) -> int:
+def mark(log: Log, kind: ControlType, coordinator_epoch: int = 0, epoch: int = 0, producer_id: int = PID) -> int:
     """Append an end marker; its offset."""
-    content = build_end_marker(EndMarker(kind, coordinator_epoch), PID, epoch, NOW_MS)
+    content = build_end_marker(EndMarker(kind, coordinator_epoch), producer_id, epoch, NOW_MS)
     return log.append_as_leader(content, 0, Origin.COORDINATOR).first_offset

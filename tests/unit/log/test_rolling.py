@@ -48,6 +48,17 @@ def test_a_log_segment_without_record_timestamps_rolls_by_the_clock(orders: Part
     assert bases(log) == [0, 2]
 
 
+def test_the_age_of_a_log_segment_that_was_truncated_to_nothing_begins_anew(orders: Partition) -> None:
+    log = orders.open(segment_ms=HOUR_MS)
+    log.append_as_leader(batch("gone"), 0)
+    log.truncate_to(0)
+
+    for later in (2 * HOUR_MS, 3 * HOUR_MS, 3 * HOUR_MS + 1):
+        log.append_as_leader(batch("a", timestamp=NOW_MS + later), 0)
+
+    assert bases(log) == [0, 2]
+
+
 def test_segment_jitter_ms_shortens_the_roll_time_of_segments(orders: Partition) -> None:
     log = orders.open(segment_ms=HOUR_MS, segment_jitter_ms=HOUR_MS * 5)
 

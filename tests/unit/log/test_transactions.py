@@ -48,6 +48,20 @@ def test_an_aborted_transaction_is_indexed_in_the_segment_of_its_marker(orders: 
     assert orders.open().aborted_transactions(1, 3) == found  # recovery wrote the entry again
 
 
+def test_log_recovery_keeps_an_aborted_transaction_that_was_open_when_another_was_aborted(orders: Partition) -> None:
+    """A reader stops at the entry whose last stable offset is behind what it reads: with a later one it stops early."""
+    log = orders.open()
+    log.append_as_leader(batch("open for long", producer=(8, 0, 0), transactional=True), 0)
+    send(log, 0, transactional=True)
+    mark(log, ControlType.ABORT)
+    mark(log, ControlType.ABORT, producer_id=8)
+
+    recovered = orders.open()
+
+    for each in (log, recovered):
+        assert each.aborted_transactions(0, 3) == [(PID, 1, 2, 0), (8, 0, 3, 4)]
+
+
 def test_an_abort_marker_of_a_transaction_without_data_adds_no_aborted_transaction(orders: Partition) -> None:
     log = orders.open()
     mark(log, ControlType.ABORT)
