@@ -120,6 +120,8 @@ async def test_a_topic_recreated_while_its_deletion_is_requested_is_deleted_too(
     await room.handle(on_partition_modifications, PartitionModifications("a"))
 
     assert [type(event) for event in room.put] == [TopicDeletion] * is_queued
+    requests = await room.handle(on_topic_deletion, TopicDeletion())
+    assert [r for r in requests if r.startswith("SR")] == ["SR a-0@-2+delete -> 1,2"] * is_queued
 
 
 async def test_a_removed_topic_leaves_the_controllers_memory_and_can_be_created_again() -> None:
