@@ -119,6 +119,19 @@ def test_the_index_entry_of_an_aborted_transaction_stays_while_its_marker_stays(
     run(main)
 
 
+def test_a_record_is_not_replaced_by_one_of_an_aborted_transaction_that_began_in_the_clean_part() -> None:
+    async def main(log: Compaction) -> None:
+        log.data("a")
+        log.data("b", producer=7, sequence=0)
+        log.data("a", producer=7, sequence=1)
+        log.marker(ControlType.ABORT, 7)
+        log.log.cleaning.first_dirty = 2  # the offset map of an earlier cleaning was full there
+
+        assert (0, 0, 1) in await log.clean()
+
+    run(main)
+
+
 def test_log_compaction_keeps_the_header_of_an_active_producers_last_batch() -> None:
     async def main(log: Compaction) -> None:
         log.data("a", "b", producer=7, sequence=0)
