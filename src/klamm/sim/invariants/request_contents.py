@@ -179,17 +179,24 @@ def offline_replicas_are_listed(history: History, event: RequestQueued) -> str |
 
 
 def stop_replica_deletes_and_fences_as_planned(history: History, event: RequestQueued) -> str | None:
-    """StopReplica deletes only unneeded replicas and has the current leader epoch, or none for a topic deletion."""
+    """StopReplica deletes only unneeded replicas and has the current leader epoch, or none for a topic deletion.
+
+    Nor has it one where a pending deletion names the replica. That excuses no deletion of a replica that is needed,
+    unless it is of an earlier topic: the controller itself wrote the pending deletion.
+    """
     if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.controllers.epoch:
         return None
     for partition, stop in event.item.stops.items():
         p = TopicPartition(partition.topic, partition.partition)
         topic = history.topics.znodes.get(p.topic)
         found = topic.partitions.get(p.partition) if topic else None
-        if found is None or p.topic in history.topics.deletion_requests or _is_pending(history, p, event.target):
+        if found is None or p.topic in history.topics.deletion_requests:
             continue
-        if stop.delete_partition and not _may_go(history, p, found, event.target):
+        is_earlier = history.topics.may_have_earlier_log(p, event.target)
+        if stop.delete_partition and not is_earlier and not _may_go(history, p, found, event.target):
             return f"{p}: broker {event.target} is sent StopReplica that deletes its replica of {found}"
+        if _is_pending(history, p, event.target):
+            continue
         newest = history.states.newest(p)
         if stop.leader_epoch == EPOCH_DURING_DELETE:
             return f"{p}: broker {event.target} is sent StopReplica for a topic deletion that was not requested"
