@@ -14,7 +14,8 @@ from klamm.controller import whole_topics
 from klamm.controller.handlers import failover
 from klamm.sim.campaign import CONTROLLER, TIERS
 from klamm.sim.cluster import run_schedule, run_script
-from klamm.sim.scripts.script import decode_script
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import ScheduledAction, Script, decode_script
 
 ROOT = Path(__file__).parents[2]
 REGRESSIONS = tomllib.loads((Path(__file__).parent / "regressions.toml").read_text())["regression"]
@@ -105,3 +106,13 @@ def test_a_simulation_is_identical_in_every_process_for_the_same_seed() -> None:
 
     assert one == other
     assert one.count("\n") == 4
+
+
+def test_an_invalid_feature_znode_is_written_in_the_simulation() -> None:
+    """It has no parent but the root."""
+    write = ScheduledAction(20.0, "write malformed znode", {"what": "features, no JSON"})
+
+    outcome = run_script(Script(Options.plain(), [write], 30.0), with_story=True)
+
+    assert outcome.violation is None
+    assert not any("WrongPath" in line for line in outcome.action_log)

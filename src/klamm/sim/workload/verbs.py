@@ -230,7 +230,8 @@ async def write_malformed_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
     path, payload = MALFORMED[what]
     cluster.log(f"a tool writes {path}: {what}")
     try:
-        await cluster.store.client.ensure_path(path.rpartition("/")[0])
+        if parent := path.rpartition("/")[0]:
+            await cluster.store.client.ensure_path(parent)
         await cluster.store.client.create(path, payload, sequential=path.endswith("_"))
     except NodeExists:
         if what != _WRITTEN_ONCE:
