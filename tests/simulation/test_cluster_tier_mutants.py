@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.simulation.injected_bugs import groups, logs, records, replication_and_log, transactions
+from tests.simulation.injected_bugs import groups, logs, records, replicas_and_groups, replication_and_log, transactions
 from tests.simulation.injected_bugs.mutant import Mutant
 
 from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER
@@ -18,6 +18,7 @@ MUTANTS = (
     *records.MUTANTS,
     *groups.MUTANTS,
     *transactions.MUTANTS,
+    *replicas_and_groups.MUTANTS,
 )
 NUMBERS = {row.name: row.number for row in (*OF_ZOOKEEPER, *ALWAYS, *AT_REST)}
 SOON = {
@@ -45,6 +46,8 @@ SOON = {
 def earlier_schedule(seed: int) -> Script:
     """The schedule of a seed without what was added later: the seeds above keep theirs."""
     options = replace(Options.of(seed), added_verbs=(), deleting_producers=0, fetch_bytes=1 << 20)
+    options = replace(options, followers_read_committed=False, compresses=False, deletes_offsets=False)
+    options = replace(options, static_members=False, has_cold_reads=False, spared=())
     return write_script(replace(options, cleaner_backoff_ms=15_000))
 
 
@@ -131,13 +134,18 @@ def test_the_simulation_catches_a_cleaner_that_removes_the_newest_value_of_a_key
 
 PLAIN = Options.plain(1)
 DELETING = replace(PLAIN, deleting_producers=1, delete_retention_ms=1_000, cleaner_backoff_ms=500)
+FOUR_NODES = Options.plain(1, nodes=4)
+COPYING = replace(PLAIN, copiers=1, follower_readers=2, followers_read_committed=True)
 TWO_DIRECTORIES = replace(PLAIN, directories=2, fetch_bytes=500)
 REPLICAS = {"replication": 3, "replicas": [[1, 2, 3]], "min_isr": 2, "is_synced": False, "has_retention": False}
 TOPICS = [ScheduledAction(2.0 + n / 10, "create topic", {"topic": f"t{n + 1}", **REPLICAS}) for n in range(2)]
+SYNCED_TOPICS = [action._replace(facts={**action.facts, "is_synced": True}) for action in TOPICS]
+POWER_LOSS = ScheduledAction(6.0, "power loss of several", {"nodes": [1, 2, 3], "back_s": 1.0, "how": "all"})
 SMALL_SEGMENTS = [
     ScheduledAction(3.0, "change segment size", {"topic": topic, "bytes": "1000"}) for topic in ("t1", "t2")
 ]
 SLOWLY = ScheduledAction(8.0, "throttle", {"topic": "t1", "bytes_per_s": 2000})
+TO_NODE_4 = ScheduledAction(10.0, "reassign", {"partition": ["t1", 0], "target": [2, 3, 4], "cancels": False})
 DELETION = ScheduledAction(15.0, "delete records", {"partition": ["t2", 0], "part": 0.6})
 
 
@@ -163,6 +171,14 @@ WRITTEN = {
     "dr1": Script(PLAIN, [*TOPICS, *SMALL_SEGMENTS, DELETION, kill(16.0, 9.0)], 25.0),
     "dr2": Script(PLAIN, [*TOPICS, *SMALL_SEGMENTS, DELETION], 25.0),
     "lo1": Script(PLAIN, [*TOPICS, *SMALL_SEGMENTS], 15.0),
+    "w1": Script(FOUR_NODES, [*TOPICS, TO_NODE_4], 20.0),
+    "w2": Script(PLAIN, [*TOPICS, ScheduledAction(10.0, "delete topic", {"topic": "t2", "again": True})], 15.0),
+    "w3": Script(COPYING, TOPICS, 25.0),
+    "w4": Script(FOUR_NODES, [*TOPICS, ScheduledAction(10.0, "expire", {"role": "any node", "node": 4})], 15.0),
+    "w5": Script(replace(PLAIN, seed=3, committers=2, deletes_offsets=True), TOPICS, 25.0),
+    "w6": Script(replace(PLAIN, members=2, static_members=True), TOPICS, 40.0),
+    "t1": Script(COPYING, [*SYNCED_TOPICS, POWER_LOSS], 25.0),
+    "w7": Script(replace(DELETING, compresses=True), [], 15.0),
 }
 """A schedule that misses the guard of each mutant, and breaks nothing without the mutant."""
 

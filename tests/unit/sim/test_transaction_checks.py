@@ -89,7 +89,15 @@ def test_a_transaction_of_which_only_a_part_is_readable_is_a_violation(
     assert (transactions_are_whole(resting.cluster) is None) is is_whole
 
 
-@pytest.mark.parametrize("touched", [A, TRANSACTIONS_TOPIC, OFFSETS_TOPIC])
+def test_lost_offsets_excuse_no_partly_readable_transaction() -> None:
+    resting = Resting()
+    resting.read(resting.copy(COMMITTED, (A, 0), (B, 1)), B)
+    resting.tier.on_destroyed(OFFSETS_TOPIC, 0)
+
+    assert transactions_are_whole(resting.cluster) is not None
+
+
+@pytest.mark.parametrize("touched", [A, TRANSACTIONS_TOPIC])
 def test_a_partly_readable_transaction_is_no_violation_if_a_disk_lost_records(touched: TopicPartition) -> None:
     resting = Resting()
     resting.read(resting.copy(COMMITTED, (A, 0), (B, 1)), B)

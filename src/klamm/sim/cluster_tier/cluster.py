@@ -53,6 +53,7 @@ from klamm.sim.faults.table import heal_surroundings
 from klamm.sim.history.trace import Event, StateWritten
 from klamm.sim.invariants.table import Row
 from klamm.sim.loop import SimulatedLoop
+from klamm.sim.nodes.settings import writes_isrs_itself
 from klamm.sim.power_loss import PowerLoss
 from klamm.sim.scheduled_run import FIRST_NODE_HEAD_START_S, ScheduledRun, Violation, describe_exception
 from klamm.sim.scripts.script import Script
@@ -65,6 +66,11 @@ _QUIET_S: Final = 5.0
 """Between the last record that is sent and the last look."""
 _SMALL_FILES_S: Final = 1.0
 """After this time leader epochs, which nodes write in the background, are on the disks."""
+_LAST_SEND_S: Final = 22.0
+"""After this time no batch for a topic that was deleted amid the faults is sent any more; a bit more than GIVE_UP_S."""
+_LAST_END_S: Final = 15.0
+"""After all is healed so long, no node ends any more: sessions that ended before were noticed."""
+_COLD: Final = 0.3
 _RESTART_S: Final = 1.0
 _OF_ZOOKEEPER: Final = by_event(OF_ZOOKEEPER)
 _ASKED: Final = by_event(ALWAYS)
@@ -84,6 +90,7 @@ class ClusterTier(ScheduledRun):
         self._disk_logs: dict[int, DiskLogs] = {}
         self.tier = TierHistory(self.history, self._disk_logs)
         self.tier.clocks = self.universe.clocks
+        self.history.at.leaders_write_isrs = writes_isrs_itself(self.options.protocol)
         if self.options.deleting_producers:
             self.tier.delete_retention_s = self.options.delete_retention_ms / 1000
             self.tier.compaction_lag_s = MIN_COMPACTION_LAG_MS / 1000 if self.options.compaction == "min lag" else 0.0
@@ -147,6 +154,8 @@ class ClusterTier(ScheduledRun):
             for directory in log_directories(self.options.directories):
                 disk.make_directories(directory)
             disk.sync_filesystem("/")  # an operator made them long ago
+            if self.options.has_cold_reads:
+                disk.is_cold = partial(self._is_cold, Rng(f"{self.seed}/{name}/cold"))
             self._disk_logs[number] = DiskLogs(disk)
         disk.observer = DiskWatch(number, self.tier.disks[number], self._tell)
         node = SimulatedNode(number, host, world, node_config(number, self._node_settings), self._session_of)
@@ -157,6 +166,10 @@ class ClusterTier(ScheduledRun):
             ended, context=self.loop.main_host.context
         )
         self.log(f"node {number} starts")
+
+    def _is_cold(self, rng: Rng, path: str) -> bool:
+        """Whether bytes of a file are not in the page cache when they are read."""
+        return not self.is_healed and rng.random() < _COLD
 
     async def _run_node(self, node: SimulatedNode) -> str:
         """Start the node and wait for its end; return why it ended."""
@@ -174,7 +187,11 @@ class ClusterTier(ScheduledRun):
         if error is not None and not isinstance(error, KlammError | OSError):
             self._record_violation(f"node_lives: node {node.number} ended with {describe(error)}")
             return
-        self.log(f"node {node.number} ends: {error if error is not None else task.result()}")
+        why = str(error) if error is not None else task.result()
+        if self.loop.now > self._heal_at_s + _LAST_END_S:
+            self._record_violation(f"node_lives: node {node.number} ended long after all was healed: {why}")
+            return
+        self.log(f"node {node.number} ends: {why}")
         self.loop.kill(node.host)
         call_after(self, _RESTART_S, restart, self, node.number)
 
@@ -359,7 +376,9 @@ class ClusterTier(ScheduledRun):
         self._heal()
         if self.tier.is_throttled:
             self.run_in_background(end_throttles(self), "end throttles")
-        await self._sleep_until(self.loop.now + REST_S)
+        await self._sleep_until(self.loop.now + _LAST_SEND_S)
+        self.tier.revive_topics()
+        await self._sleep_until(self.loop.now + REST_S - _LAST_SEND_S)
         self.clients.sends = False
         await self._sleep_until(self.loop.now + _QUIET_S)
         self._raise_violation()

@@ -44,6 +44,15 @@ class TopicFacts(NamedTuple):
     """Its deletion was asked for: what becomes of its records has no meaning."""
 
 
+class Recreation(NamedTuple):
+    """A topic is created under the name of one that was deleted."""
+
+    czxid: int
+    """Of the earlier topic."""
+    asked_s: float
+    """When its creation was asked for."""
+
+
 OFFSETS_TOPIC: Final = TopicPartition("__consumer_offsets", 0)
 COMPACTED: Final = TopicPartition("compacted", 0)
 """The partition of the topic with `cleanup.policy=compact`, which only keyed producers write."""
@@ -61,10 +70,24 @@ class GroupCommits:
     """Of the member that committed it."""
     open: set[int] = field(default_factory=set)
     """Those without an answer: any of them may be stored, also after a newer one."""
+    deleted: int = -1
+    """The offset that the last acknowledged deletion removed; -1 once another was stored."""
+    deleted_in: int = -1
+    """The leader epoch of `__consumer_offsets` at the answer."""
 
-    def allows(self, offset: int) -> bool:
-        """Whether this may be the committed offset: of the last acknowledged commit, or of one without an answer."""
-        return offset == self.stored or offset in self.open
+    def allows(self, offset: int, leader_epoch: int) -> bool:
+        """Whether this may be the committed offset: of the last acknowledged commit, or of one without an answer.
+
+        A deleted offset may be back under the next leader: as in Kafka no replica is waited for before the answer.
+        """
+        is_back = 0 <= self.deleted == offset and leader_epoch != self.deleted_in
+        return offset == self.stored or offset in self.open or is_back
+
+    def delete(self, leader_epoch: int) -> None:
+        """Record that the coordinator said that it has deleted the offset."""
+        if self.stored >= 0:
+            self.deleted = self.stored
+        self.stored, self.deleted_in = -1, leader_epoch
 
 
 @dataclass(slots=True)
@@ -116,6 +139,8 @@ class TierHistory:
     """The highest offset before which an operator asked to delete records, whether the request was answered or not."""
     deletions: dict[TopicPartition, RecordsDeleted] = field(default_factory=dict)
     """The acknowledged deletion of records with the highest offset."""
+    recreations: dict[str, Recreation] = field(default_factory=dict)
+    """By name: topics that operators wanted to create again. `revive_topics` tells which of them there are."""
     failed_disks: set[int] = field(default_factory=set)
     """The nodes whose devices refused a call."""
     delete_retention_s: float = _NEVER
@@ -230,11 +255,19 @@ class TierHistory:
     def on_commit_ended(self, event: CommitEnded) -> None:
         """Record the offset of a group's commit, as stored or, where the answer is missing, as possibly stored."""
         known = self.commits.setdefault((event.group, event.partition), GroupCommits())
-        if event.is_stored:
+        if event.is_stored and event.offset < 0:
+            known.delete(self.offsets_epoch)
+        elif event.is_stored:
             if event.generation >= known.generation:  # else the answer is late: the next owner has committed since
-                known.stored, known.generation = event.offset, event.generation
+                known.stored, known.generation, known.deleted = event.offset, event.generation, -1
         else:
             known.open.add(event.offset)
+
+    @property
+    def offsets_epoch(self) -> int:
+        """The leader epoch of `__consumer_offsets`; -1 before it is there."""
+        state = self.state(OFFSETS_TOPIC)
+        return state.leader_epoch if state is not None else -1
 
     def on_assigned(self, event: Assigned) -> None:
         """Note what a member of a group was assigned in a generation."""
@@ -303,6 +336,22 @@ class TierHistory:
                 self.topics[name] = self.topics[name]._replace(is_gone=True)
         for p in {p for _, p in self.moves if p.topic in names}:
             self.forget_moves(p)
+
+    def revive_topics(self) -> None:
+        """From now on take topics that were created again for new ones, to which clients write, and which are judged.
+
+        Nobody may send anything to an earlier topic of the name any more: what was acknowledged there is forgotten.
+        """
+        for name, recreation in self.recreations.items():
+            znode = self.zookeeper.topics.znodes.get(name)
+            if znode is None or znode.czxid <= recreation.czxid:
+                continue  # the earlier one was not deleted, or no new one was created
+            self.topics[name] = TopicFacts(len(znode.partitions[0].replicas), 1, is_synced=False, has_retention=False)
+            for p in [p for p in (*self.committed, *self.acknowledged, *self.deleted_before) if p.topic == name]:
+                for known in (self.committed, self.acknowledged, self.deletions, self.deleted_before):
+                    known.pop(p, None)
+            self.last_offsets = {key: at for key, at in self.last_offsets.items() if key[1].topic != name}
+            self.high_watermarks = {key: at for key, at in self.high_watermarks.items() if key[1].topic != name}
 
 
 def records_told(event: Acknowledged | Polled) -> list[tuple[int, bytes]]:

@@ -12,7 +12,7 @@ from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.sim.actions import Draw, ScheduledCluster
-from klamm.sim.cluster_tier.history import COMPACTED, TierHistory, TopicFacts
+from klamm.sim.cluster_tier.history import COMPACTED, Recreation, TierHistory, TopicFacts
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -38,6 +38,8 @@ FIRST_TOPIC: Final = "t1"
 """The topic that is created first; it is never deleted."""
 _ASK_S: Final = 10.0
 _ASK_MS: Final = 5_000
+_DELETION_S: Final = 0.5
+"""Until the next attempt to create a topic whose predecessor is still being deleted."""
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
 _ALL_BROKERS: Final = ""
@@ -127,14 +129,26 @@ async def delete_topic(cluster: OperatedCluster, draw: Draw) -> None:
     if not name:
         return
     cluster.tier.forget_topics([name])
+    znode = cluster.history.topics.znodes.get(name)
     cluster.log(f"topic {name} is deleted")
     await ask_controller(cluster, ApiKey.DELETE_TOPICS, DeleteTopicsRequest([DeleteTopicState(name)], (name,), _ASK_MS))
     if again:
         brokers = sorted(cluster.nodes)
         assignment = [CreatableReplicaAssignment(0, tuple(brokers[:3]))]
         cluster.log(f"topic {name} is created again")
+        if znode is not None:
+            cluster.tier.recreations[name] = Recreation(znode.czxid, cluster.loop.time())
         request = CreateTopicsRequest([CreatableTopic(name, -1, -1, assignment, [])], _ASK_MS)
-        await ask_controller(cluster, ApiKey.CREATE_TOPICS, request)
+        error = await _create(cluster, request)
+        while error is ErrorCode.TOPIC_ALREADY_EXISTS:
+            await asyncio.sleep(_DELETION_S)
+            error = await _create(cluster, request)
+
+
+async def _create(cluster: OperatedCluster, request: CreateTopicsRequest) -> ErrorCode:
+    """Ask for a topic, and return the answer. Raises KlammError where there is none in time."""
+    answer = await ask_controller(cluster, ApiKey.CREATE_TOPICS, request)
+    return ErrorCode(answer.topics[0].error_code)
 
 
 async def add_partitions(cluster: OperatedCluster, draw: Draw) -> None:

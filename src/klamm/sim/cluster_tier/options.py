@@ -51,10 +51,18 @@ class Options:
     """Clients that read every partition from its leader."""
     follower_readers: int = 0
     """Clients that read every partition from all of its replicas."""
+    followers_read_committed: bool = False
+    """Whether those clients read committed data only, where records are copied in transactions."""
+    compresses: bool = False
+    """Whether producers compress their batches, each with a codec of its own."""
     committers: int = 1
     """Clients that commit offsets of a group each."""
+    deletes_offsets: bool = False
+    """Whether these clients also delete their offset or their group."""
     members: int = 0
     """Members of one consumer group, which come and go."""
+    static_members: bool = False
+    """Whether the members are static: one that starts again takes the place that it had."""
     copiers: int = 0
     """Clients that copy records in transactions."""
     keyed_producers: int = 0
@@ -67,6 +75,8 @@ class Options:
     """What the configs of the compacted topic say about when records are compacted; see `COMPACTIONS`."""
     cleaner_backoff_ms: int = 15_000
     """log.cleaner.backoff.ms."""
+    has_cold_reads: bool = False
+    """Whether some of the reads find their bytes not in the page cache, until all is healed."""
     device_s: float = 0.0
     """How long a call to the device takes."""
     pause_s: float = 1.0
@@ -74,6 +84,8 @@ class Options:
     work: float = 0.3
     """Which part of them are operations; the rest are faults."""
     faults: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+    """Those of them that do not happen, because what they destroy is judged less strictly from then on."""
     verbs: tuple[str, ...] = ()
     added_verbs: tuple[str, ...] = ()
     """Operations that came later: they happen at times of their own, so that older ones stay where they were."""
@@ -107,18 +119,24 @@ class Options:
             producers=rng.choice((1, 2, 3)),
             consumers=rng.choice((1, 2)),
             follower_readers=Rng(f"{seed}/follower readers").choice((0, 1)),
+            followers_read_committed=Rng(f"{seed}/followers read committed").random() < 0.5,
+            compresses=Rng(f"{seed}/compresses").random() < 0.5,
             committers=Rng(f"{seed}/committers").choice((0, 1, 2)),
+            deletes_offsets=Rng(f"{seed}/deletes offsets").random() < 0.5,
             members=Rng(f"{seed}/members").choice((0, 0, 2, 3)),
+            static_members=Rng(f"{seed}/static members").random() < 0.5,
             copiers=Rng(f"{seed}/copiers").choice((0, 0, 1, 2)),
             keyed_producers=Rng(f"{seed}/keyed producers").choice((0, 0, 0, 1)),
             deleting_producers=deleting_producers,
             delete_retention_ms=deleting.choice((1_000, 5_000, 60_000)) if deleting_producers else 86_400_000,
             cleaner_backoff_ms=deleting.choice((500, 2_000)) if deleting_producers else 15_000,
             compaction=deleting.choice(tuple(COMPACTIONS)) if deleting_producers else "plain",
+            has_cold_reads=Rng(f"{seed}/cold reads").random() < 0.3,
             device_s=rng.choice((0.0, 0.001, 0.02)),
             pause_s=rng.choice((0.5, 1.0, 2.0, 4.0)),
             work=rng.choice((0.2, 0.3, 0.5)),
             faults=faults or ("kill",),
+            spared=_draw_spared(Rng(f"{seed}/spared")),
             verbs=tuple(name for name in FIRST_OPERATIONS if rng.random() < 0.5) or ("create topic",),
             added_verbs=tuple(name for name in ADDED_OPERATIONS if has_added and added.random() < 0.5),
         )
@@ -127,6 +145,16 @@ class Options:
     def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
         """A small cluster in asyncio's callback order, without random faults: for hand-written scripts."""
         return cls(seed, nodes=nodes)
+
+
+_LOSSES: Final = ("power loss", "power loss of several", "log directory fails", "flip bit")
+"""Faults after which records may be missing. Nearly each seed draws one of them."""
+_WRONG_CLOCKS: Final = ("clock jump", "clock drift")
+
+
+def _draw_spared(rng: Rng) -> tuple[str, ...]:
+    """Draw which faults do not happen: in half of the schedules no device loses anything, in half all clocks agree."""
+    return (*(_LOSSES if rng.random() < 0.5 else ()), *(_WRONG_CLOCKS if rng.random() < 0.5 else ()))
 
 
 _ADDED: Final = 0.5
@@ -143,8 +171,9 @@ def write_script(options: Options) -> Script:
     actions = [ScheduledAction(FIRST_TOPICS_S + n / 10, "create topic") for n in range(options.topics)]
     rng, at_s, end_s = Rng(f"{options.seed}/happenings"), WARM_UP_S, WARM_UP_S + CHAOS_S
     while (at_s := round(at_s + rng.expovariate(1 / options.pause_s), 3)) < end_s:
-        kinds = options.verbs if rng.random() < options.work else options.faults
-        actions.append(ScheduledAction(at_s, rng.choice(kinds)))
+        kind = rng.choice(options.verbs if rng.random() < options.work else options.faults)
+        if kind not in options.spared:
+            actions.append(ScheduledAction(at_s, kind))
     return Script(options, sorted([*actions, *_added_actions(options)], key=lambda action: action.at_s), end_s)
 
 

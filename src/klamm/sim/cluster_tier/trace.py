@@ -43,6 +43,7 @@ class Send:
         "acknowledged_s",
         "acks",
         "attempted_s",
+        "attempts",
         "began_s",
         "is_idempotent",
         "offset",
@@ -66,6 +67,8 @@ class Send:
         """Nothing was sent so far."""
         self.offset = -1
         """Of the first record; -1 where the answer does not tell."""
+        self.attempts = 0
+        """How often it was sent."""
         self.attempted_s = began_s
         """When the last attempt was sent."""
         self.acknowledged_s = -1.0
@@ -166,6 +169,8 @@ class Assigned(NamedTuple):
     member: str
     partitions: tuple[TopicPartition, ...]
     at_s: float
+    instance: str | None = None
+    """The group instance id of a static member."""
 
 
 class MemberGone(NamedTuple):

@@ -25,6 +25,7 @@ from klamm.sim.cluster_tier.operations import FIRST_TOPIC, OperatedCluster, crea
 from klamm.sim.cluster_tier.options import COMPACTIONS, Options
 from klamm.sim.cluster_tier.trace import Assigned, ClientEvent, Send
 from klamm.sim.world import Universe
+from klamm.wire.compression import Codec
 
 GROUP: Final = "readers"
 _KEYED_PAUSE_S: Final = 0.2
@@ -63,7 +64,8 @@ class ClientWorkload:
         for number in range(1, options.consumers + 1):
             self._start_consumer(f"consumer-{number}", reads_committed=options.copiers > 0 and number == 1)
         for number in range(1, options.follower_readers + 1):
-            self._start_consumer(f"follower-reader-{number}", reads_followers=True)
+            reads_committed = options.copiers > 0 and options.followers_read_committed
+            self._start_consumer(f"follower-reader-{number}", reads_committed=reads_committed, reads_followers=True)
         for number in range(1, options.committers + 1):
             self._start_committer(number)
         for number in range(1, options.members + 1):
@@ -80,6 +82,7 @@ class ClientWorkload:
             acks=rng.choice((-1, -1, -1, 1, 0)) if number > 1 else -1,
             is_idempotent=rng.random() < 0.7,
             pause_s=rng.choice((0.1, 0.3, 1.0)),
+            codec=self._codec_of(name),
         )
         style = style._replace(is_idempotent=style.is_idempotent and style.acks == -1)
         self._run.log(f"{name} sends with {style}")
@@ -91,11 +94,16 @@ class ClientWorkload:
 
         self._run.loop.spawn(host, run(), name)
 
+    def _codec_of(self, producer: str) -> Codec:
+        """How this producer compresses its batches."""
+        options = self._run.options
+        return Rng(f"{options.seed}/{producer}/codec").choice(tuple(Codec)) if options.compresses else Codec.NONE
+
     def _start_keyed_producer(self, name: str) -> None:
         """Start a producer that creates the compacted topic and writes a few keys to it again and again."""
         host, world = self._run.universe.start(name)
         rng = Rng(f"{self._run.options.seed}/{name}")
-        style = ProducerStyle(acks=-1, is_idempotent=True, pause_s=_KEYED_PAUSE_S)
+        style = ProducerStyle(acks=-1, is_idempotent=True, pause_s=_KEYED_PAUSE_S, codec=self._codec_of(name))
 
         def partitions() -> Sequence[TopicPartition]:
             """Return the compacted partition while producers may send."""
@@ -171,7 +179,8 @@ class ClientWorkload:
         async def run() -> None:
             """Run the client that commits offsets until all faults have ended."""
             client = open_client(world, name, self._run.options.nodes, PORT)
-            await Committer(name, client, rng, partition, self._tell).run()
+            deletions = Rng(f"{self._run.options.seed}/{name}/deletions") if self._run.options.deletes_offsets else None
+            await Committer(name, client, rng, partition, self._tell, deletions).run()
 
         self._run.loop.spawn(host, run(), name)
 
@@ -184,7 +193,10 @@ class ClientWorkload:
         async def run() -> None:
             """Run the member, which joins and leaves its group at random, and stays once all faults have ended."""
             client = open_client(world, name, self._run.options.nodes, PORT)
-            member = Member(GROUP, client, rng, [FIRST_TOPIC], self._tell, may_retire=number > 1)
+            instance_id = name if self._run.options.static_members else None
+            member = Member(
+                GROUP, client, rng, [FIRST_TOPIC], self._tell, may_retire=number > 1, instance_id=instance_id
+            )
             member.may_go = lambda: not self._run.is_healed
             member.may_commit = lambda: self.sends
             member.stops_heartbeats = self._stops_heartbeats

@@ -54,6 +54,7 @@ class BatchSender:
         try:
             leader = await self._locator.leader(send.partition)
             send.state, send.attempted_s = SendState.UNKNOWN, asyncio.get_running_loop().time()
+            send.attempts += 1
             if not send.acks:
                 await self._one_way.send(leader.address, send.partition, batch)
                 return True

@@ -1,5 +1,7 @@
 """A client that commits rising offsets of one group to whoever coordinates it; at rest they are read back.
 
+Where it may, it also deletes the offset or the whole group, and waits for the answer before it commits again.
+
 Not before: a coordinator that is cut off and does not know of its successor answers older offsets, in Kafka as well.
 """
 
@@ -9,7 +11,12 @@ from typing import Any, Final
 
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.backoff import Backoff
-from klamm.client.committed_offsets import committed_of, offset_commit_request, offset_fetch_request
+from klamm.client.committed_offsets import (
+    committed_of,
+    first_partition_error,
+    offset_commit_request,
+    offset_fetch_request,
+)
 from klamm.client.leaders import OffsetAndEpoch, offsets_of
 from klamm.client.routing import CoordinatorRoute, CoordinatorType
 from klamm.client.versions import Request
@@ -17,10 +24,20 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.randomness import Rng
 from klamm.sim.cluster_tier.trace import ClientEvent, CommitEnded, CommittedOffsetRead
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    DeleteGroupsRequest,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 
 _PATIENCE_S: Final = 6.0
 """For one commit or read, with all its attempts."""
 _PAUSE_S: Final = 0.5
+_DELETES: Final = 0.15
+"""How often the next request is a deletion."""
+_NO_OFFSET: Final = -1
 
 
 class Committer:
@@ -33,8 +50,11 @@ class Committer:
         rng: Rng,
         partition: Callable[[], TopicPartition | None],
         tell: Callable[[ClientEvent], None],
+        deletions: Rng | None = None,
     ) -> None:
+        """`deletions` decides when it deletes the offset or the group; None: never."""
         self._group = name
+        self._deletions = deletions
         self._client = client
         self._rng = rng
         self._partition = partition
@@ -47,7 +67,11 @@ class Committer:
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / _PAUSE_S))
             partition = self._partition()
-            if partition is not None:
+            if partition is None:
+                continue
+            if self._deletions is not None and self._deletions.random() < _DELETES:
+                await self._delete(partition, self._deletions.random() < 0.5)
+            else:
                 await self._commit(partition)
 
     async def _commit(self, partition: TopicPartition) -> None:
@@ -60,6 +84,23 @@ class Committer:
         except KlammError:
             error = ErrorCode.REQUEST_TIMED_OUT
         self._tell(CommitEnded(self._group, partition, self._number, error is ErrorCode.NONE))
+
+    async def _delete(self, partition: TopicPartition, is_group: bool) -> None:
+        """Delete the offset or the group, and report that; a group that does not exist stays so."""
+        try:
+            if is_group:
+                groups = DeleteGroupsRequest(groups_names=(self._group,))
+                answer = await self._ask(Request(ApiKey.DELETE_GROUPS, groups), lambda a: a.results[0].error_code)
+                error = ErrorCode(answer.results[0].error_code)
+            else:
+                partitions = [OffsetDeleteRequestPartition(partition.partition)]
+                offsets = OffsetDeleteRequest(self._group, [OffsetDeleteRequestTopic(partition.topic, partitions)])
+                answer = await self._ask(Request(ApiKey.OFFSET_DELETE, offsets), lambda a: a.error_code)
+                error = ErrorCode(answer.error_code or first_partition_error(answer))
+        except KlammError:
+            error = ErrorCode.REQUEST_TIMED_OUT
+        if error is not ErrorCode.GROUP_ID_NOT_FOUND:
+            self._tell(CommitEnded(self._group, partition, _NO_OFFSET, error is ErrorCode.NONE))
 
     async def read(self, partition: TopicPartition) -> str:
         """Read the group's committed offset and report it; returns why it cannot be read, else an empty text."""

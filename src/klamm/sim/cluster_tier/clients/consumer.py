@@ -183,7 +183,9 @@ class Consumer:
     async def run(self) -> None:
         """Poll the readable partitions in turn without end, and report what each poll returns."""
         while True:
-            for partition in self._partitions():
+            partitions = self._partitions()
+            self._positions = {p: offset for p, offset in self._positions.items() if p in partitions}
+            for partition in partitions:
                 try:
                     await self._poll(partition)
                 except CorruptRecords as error:

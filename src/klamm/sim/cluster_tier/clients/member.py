@@ -51,7 +51,10 @@ class Member:
         tell: Callable[[ClientEvent], None],
         *,
         may_retire: bool,
+        instance_id: str | None = None,
     ) -> None:
+        """With `instance_id` its members are static: each takes the place of the one before (KIP-345)."""
+        self._instance_id = instance_id
         self._group = group
         self._route = CoordinatorRoute(client.cluster, CoordinatorType.GROUP, group)
         self._may_retire = may_retire
@@ -74,10 +77,7 @@ class Member:
     async def run(self) -> None:
         """Join the group for a while, then stay away for a while, again and again, until this member retires."""
         while True:
-            settings = MemberSettings(
-                self._group, self._topics, session_timeout_ms=_SESSION_MS, rebalance_timeout_ms=_REBALANCE_MS
-            )
-            member = GroupMember(self._client.cluster, settings)
+            member = self._new_member()
             self._assigned_id = ""
             ends_s = asyncio.get_running_loop().time() + self._rng.expovariate(1 / _LIFE_S)
             while self._stays(ends_s):
@@ -85,6 +85,8 @@ class Member:
                     await self._take_part(member, ends_s)
                 except (KlammError, TimeoutError, OSError):
                     await asyncio.sleep(_ROUND_S)
+                    if self._instance_id is not None:
+                        member = self._new_member()  # a JoinGroup that arrived late may have fenced it
             if self._has_stopped_heartbeats:
                 self._tell(MemberGone(self._group, member.membership.member_id))
                 return
@@ -92,6 +94,11 @@ class Member:
             if self._may_retire and self._rng.random() < _RETIRES:
                 return
             await asyncio.sleep(self._rng.expovariate(1 / _ABSENCE_S))
+
+    def _new_member(self) -> GroupMember:
+        """Return a member that has not joined yet."""
+        settings = MemberSettings(self._group, self._topics, self._instance_id, _SESSION_MS, _REBALANCE_MS)
+        return GroupMember(self._client.cluster, settings)
 
     def _stays(self, ends_s: float) -> bool:
         """Whether the member stays in the group: until `ends_s`, or at rest until it stops sending heartbeats."""
@@ -106,7 +113,7 @@ class Member:
         if former_id not in ("", self._assigned_id):
             self._tell(MemberGone(self._group, former_id))  # the coordinator did not know it any more
         now_s = asyncio.get_running_loop().time()
-        assignment = Assigned(self._group, generation, member.membership.member_id, assigned, now_s)
+        assignment = Assigned(self._group, generation, self._assigned_id, assigned, now_s, self._instance_id)
         self._tell(assignment)
         await self._commit_late()
         committed = await self._client.run(member.committed(assigned, self._backoff(_PATIENCE_S)))

@@ -20,6 +20,7 @@ from klamm.sim.cluster_tier.clients.locator import TRANSIENT
 from klamm.sim.cluster_tier.keyed_records import record_without_key
 from klamm.sim.cluster_tier.trace import ClientEvent, Send
 from klamm.wire.api import ApiKey
+from klamm.wire.compression import Codec
 from klamm.wire.messages import InitProducerIdRequest
 from klamm.wire.records.build import build_batch
 from klamm.wire.records.record import NewRecord
@@ -34,6 +35,7 @@ class ProducerStyle(NamedTuple):
     is_idempotent: bool
     pause_s: float
     """Mean time between two batches."""
+    codec: Codec = Codec.NONE
 
 
 class Producer:
@@ -83,7 +85,9 @@ class Producer:
         records = [self._record_of(value, now_ms) for value in send.values]
         sequence = self._sequences.get(partition, 0) if self._style.is_idempotent else -1
         epoch = 0 if self._style.is_idempotent else -1
-        batch = build_batch(records, producer_id=self._producer_id, producer_epoch=epoch, base_sequence=sequence)
+        batch = build_batch(
+            records, self._style.codec, producer_id=self._producer_id, producer_epoch=epoch, base_sequence=sequence
+        )
         try:
             async with asyncio.timeout(GIVE_UP_S):
                 await self._sender.send(send, batch)

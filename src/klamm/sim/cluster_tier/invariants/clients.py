@@ -122,7 +122,12 @@ def committed_offsets_are_kept(history: TierHistory, event: CommittedOffsetRead)
     """
     known = history.commits.get((event.group, event.partition), GroupCommits())
     facts = history.topics.get(event.partition.topic)
-    if facts is None or facts.is_gone or not history.is_untouched(OFFSETS_TOPIC) or known.allows(event.offset):
+    if (
+        facts is None
+        or facts.is_gone
+        or not history.is_untouched(OFFSETS_TOPIC)
+        or known.allows(event.offset, history.offsets_epoch)
+    ):
         return None
     return (
         f"{event.partition}: the committed offset of {event.group} is {event.offset}; {known.stored} was stored, and"

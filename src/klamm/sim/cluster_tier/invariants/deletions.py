@@ -1,4 +1,4 @@
-"""Deletion of records by operators; judged from requests, answers and disks."""
+"""Deletion of records and topics by operators; judged from requests, answers and disks."""
 
 from klamm.model.ids import BrokerId
 from klamm.sim.cluster_tier.history import TierHistory
@@ -17,6 +17,18 @@ def nothing_else_is_deleted(history: TierHistory, event: Polled | Expired) -> st
         return None
     who = f"node {event.follower or event.leader}" if isinstance(event, Polled) else f"node {event.node}"
     return f"{p}: the log of {who} starts at {start}; records were to be deleted before {allowed}"
+
+
+def records_of_earlier_topics_do_not_return(history: TierHistory, event: Polled) -> str | None:
+    """A topic that was created again has no record that was acknowledged before; batches sent twice do not count."""
+    recreation, facts = history.recreations.get(event.partition.topic), history.topics.get(event.partition.topic)
+    if recreation is None or facts is None or facts.is_gone:
+        return None
+    for offset, value in event.records:
+        send = history.sends.get(value)
+        if send is not None and send.attempts == 1 and 0 <= send.acknowledged_s < recreation.asked_s:
+            return f"{event.partition}: {event.consumer} reads {value!r} of an earlier topic of that name at {offset}"
+    return None
 
 
 def deleted_records_stay_deleted(history: TierHistory, event: Polled) -> str | None:

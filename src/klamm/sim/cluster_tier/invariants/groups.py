@@ -6,11 +6,15 @@ from klamm.sim.cluster_tier.trace import Assigned, CommitEnded
 
 
 def partitions_have_one_owner(history: TierHistory, event: Assigned) -> str | None:
-    """In one generation of a group no partition is assigned to two members."""
+    """In one generation of a group no partition is assigned to two members.
+
+    A static member that joins again gets a new member id and keeps its partitions, in Kafka without a new generation.
+    """
     if not history.is_untouched(OFFSETS_TOPIC):
         return None
     for other in history.generations.get(event.group, {}).get(event.generation, ()):
-        if other.member != event.member and (both := set(other.partitions) & set(event.partitions)):
+        is_same = other.member == event.member or (event.instance is not None and other.instance == event.instance)
+        if not is_same and (both := set(other.partitions) & set(event.partitions)):
             return (
                 f"{event.group}, generation {event.generation}: {min(both)} is assigned to {other.member} and to"
                 f" {event.member}"

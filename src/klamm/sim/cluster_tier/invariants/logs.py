@@ -26,7 +26,10 @@ Records = Iterable[tuple[int, bytes]]
 def in_sync_replicas_have_what_is_committed(
     history: TierHistory, event: StateWritten | Acknowledged | Polled
 ) -> str | None:
-    """Every member of the ISR has every committed record on its disk, the same at the same offset."""
+    """Every member of the ISR has every committed record on its disk, the same at the same offset.
+
+    Records before the beginning of its log count as deleted only where an operator or retention may have deleted some.
+    """
     if isinstance(event, StateWritten):
         return _lacking(history, event.partition, event.after.isr, history.promised(event.partition))
     p = event.send.partition if isinstance(event, Acknowledged) else event.partition
@@ -36,7 +39,7 @@ def in_sync_replicas_have_what_is_committed(
 
 def _lacking(history: TierHistory, p: TopicPartition, isr: Iterable[int], expected: Records) -> str | None:
     """Why a member of the ISR does not have all of these records; None if all have them."""
-    records = list(expected)
+    records, may_start_later = list(expected), history.may_start_later(p)
     for broker in isr if records else ():
         disk = history.disks[broker]
         log = disk.of(p)
@@ -45,7 +48,9 @@ def _lacking(history: TierHistory, p: TopicPartition, isr: Iterable[int], expect
                 return f"{p}: replica {broker}, in ISR {tuple(isr)}, has no log; offset {records[-1][0]} is committed"
             continue
         for offset, value in records:
-            if offset >= log.start and (found := log.value_at(offset)) != value:
+            if may_start_later and offset < log.start:
+                continue
+            if (found := log.value_at(offset)) != value:
                 there = f"has {found!r} there" if found is not None else f"ends at {log.end}"
                 return f"{p}: {value!r} is committed at {offset}; replica {broker}, in ISR {tuple(isr)}, {there}"
     return None

@@ -11,7 +11,7 @@ from klamm.sim.cluster_tier.history import OFFSETS_TOPIC, TierHistory
 from klamm.sim.cluster_tier.invariants.logs import epoch_entries_of, problem_of
 from klamm.sim.cluster_tier.logs_on_disk import BatchIdentity, ReplicaLog
 from klamm.sim.zookeeper.tree import Tree
-from klamm.zk.znodes import CONTROLLER, DELETE_TOPICS, REASSIGN_PARTITIONS
+from klamm.zk.znodes import BROKER_IDS, CONTROLLER, DELETE_TOPICS, REASSIGN_PARTITIONS, broker_id_of, decode_controller
 
 
 class FinalRead:
@@ -112,8 +112,27 @@ def _is_stuck_behind_damage(cluster: RestingCluster, p: TopicPartition) -> bool:
 
 
 def one_controller_is_registered(cluster: RestingCluster) -> str | None:
-    """`/controller` names a controller."""
-    return None if cluster.tree.get(CONTROLLER) is not None else f"no {CONTROLLER}"
+    """`/controller` names a registered broker: the one that won the newest election."""
+    node, controllers = cluster.tree.get(CONTROLLER), cluster.tier.zookeeper.controllers
+    found = decode_controller(node.data) if node is not None else None
+    if found is None:
+        return f"no {CONTROLLER}"
+    winner, _ = controllers.winners.get(controllers.epoch, (None, 0))
+    if found.broker != winner or found.broker not in _registered(cluster):
+        return f"{CONTROLLER} names {found.broker}; {winner} won epoch {controllers.epoch}"
+    return None
+
+
+def every_node_is_registered(cluster: RestingCluster) -> str | None:
+    """Every node is registered, also one that has no replica."""
+    missing = sorted(cluster.tier.disks.keys() - _registered(cluster))
+    return f"not registered: {missing}" if missing else None
+
+
+def _registered(cluster: RestingCluster) -> set[int | None]:
+    """The ids of the registered brokers."""
+    node = cluster.tree.get(BROKER_IDS)
+    return {broker_id_of(child) for child in node.children} if node is not None else set()
 
 
 def nothing_is_pending(cluster: RestingCluster) -> str | None:
@@ -139,14 +158,18 @@ def acknowledged_records_are_read(cluster: RestingCluster) -> str | None:
         if read.error:
             continue  # `every_partition_is_led` judges that
         end, found = history.promised_end(p), dict(read.records)
+        start = read.log_start if history.may_start_later(p) else 0
         values = {value: offset for offset, value in read.records}
         for value, offset in history.acknowledged.get(p, {}).items():
-            if value not in values and offset >= read.log_start:
-                if offset < end:
-                    return f"{p}: {value!r}, acknowledged at {offset}, is lost; the log ends at {read.high_watermark}"
-                history.lost += 1
+            if value in values:
+                continue
+            if offset < 0 and (start or not history.is_promised(p) or not history.is_untouched(p)):
+                continue  # it is not known where it was
+            if start <= offset < end or offset < 0:
+                return f"{p}: {value!r}, acknowledged at {offset}, is lost; the log ends at {read.high_watermark}"
+            history.lost += start <= offset
         for offset, value in history.promised(p):
-            if offset >= read.log_start and found.get(offset) != value:
+            if offset >= start and found.get(offset) != value:
                 return f"{p}: {value!r} was at {offset}; now {found.get(offset)!r} is"
     return None
 
@@ -169,6 +192,21 @@ def idempotent_records_are_there_once(cluster: RestingCluster) -> str | None:
             if count > 1 and (send := history.sends.get(value)) is not None and send.is_idempotent:
                 where = [offset for offset, found in read.records if found == value]
                 return f"{p}: {value!r} of {send.producer} is there {count} times, at {where}"
+    return None
+
+
+def every_replica_has_a_log(cluster: RestingCluster) -> str | None:
+    """Every replica has a log: from offset 0 on, where nothing may be deleted, and up to the high watermark."""
+    history = cluster.tier
+    for p, read in cluster.final_reads.items():
+        if read.error or p in history.destroyed:
+            continue
+        for broker in history.zookeeper.topics.replicas(p):
+            log = history.disks[broker].of(p)
+            if log is None:
+                return f"{p}: replica {broker} has no log"
+            if log.end < read.high_watermark or (log.start and not history.may_start_later(p)):
+                return f"{p}: the log of replica {broker} is {log.start} to {log.end}, of {read.high_watermark} records"
     return None
 
 
@@ -236,7 +274,12 @@ def _wrong_epochs(cluster: RestingCluster, broker: int, log: ReplicaLog, log_sta
         epoch, offset = batch.header.partition_leader_epoch, batch.header.base_offset
         if epoch not in seen and starts.get(epoch, -1) != offset and (seen or epoch not in starts):
             return f"epoch {epoch} begins at {offset}, the file says {starts.get(epoch)}: {entries}"
+        last = batch.header.last_offset
+        if (of_file := max((e for e, o in entries if o <= last), default=-1)) != epoch:
+            return f"offset {last} has epoch {epoch}, by the file {of_file}: {entries}"
         seen.add(epoch)
+    if entries and entries[-1][1] > log.end:
+        return f"the log ends at {log.end}, the file has an epoch after it: {entries}"
     return None
 
 

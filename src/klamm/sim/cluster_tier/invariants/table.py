@@ -7,6 +7,7 @@ from klamm.sim.cluster_tier.invariants import (
     compaction,
     deletions,
     directories,
+    elections,
     groups,
     logs,
     rest,
@@ -29,21 +30,30 @@ from klamm.sim.cluster_tier.trace import (
     Truncated,
     WrittenAfterError,
 )
-from klamm.sim.history.trace import StateWritten
-from klamm.sim.invariants import isr, leaders
+from klamm.sim.history.trace import ControllerElected, StateWritten, TopicWritten, TransactionCommitted
+from klamm.sim.invariants import epochs, isr, leaders, reassignment, topics
 from klamm.sim.invariants.table import Row
 
 OF_ZOOKEEPER: Final = (
+    Row(2, epochs.epoch_counts_elections, (ControllerElected,)),
+    Row(2, epochs.elections_raise_the_epoch, (TransactionCommitted,)),
+    Row(3, epochs.fenced_writes, (TransactionCommitted,), tickets="KAFKA-6082, KAFKA-1096, KAFKA-4447"),
     Row(7, leaders.leader_epoch_is_monotone, (StateWritten,), tickets="KIP-101"),
     Row(7, leaders.leader_epoch_rises_by_one, (StateWritten,)),
     Row(8, leaders.one_leader_per_epoch, (StateWritten,)),
     Row(10, leaders.leader_is_in_sync, (StateWritten,)),
     Row(11, isr.isr_is_never_empty, (StateWritten,), tickets="KAFKA-708, KAFKA-5083"),
     Row(12, isr.isr_is_within_replicas, (StateWritten,), tickets="KAFKA-9672"),
+    Row(14, leaders.recovering_leaders_are_alone_in_isr, (StateWritten,), tickets="KAFKA-13587"),
+    Row(23, topics.deletion_requests_are_removed_after_topics, (TransactionCommitted,), tickets="KAFKA-1681"),
+    Row(24, topics.topic_ids_are_never_reused, (TopicWritten,)),
+    Row(25, topics.topic_ids_are_immutable, (TopicWritten,), tickets="KAFKA-12835"),
+    Row(28, reassignment.replicas_leave_after_targets_are_in_sync, (TopicWritten,), tickets="KAFKA-1097"),
 )
 """Asked with the history of ZooKeeper: the same functions as in the controllers' tier."""
 
 ALWAYS: Final = (
+    Row(13, elections.leaders_come_from_the_isr, (StateWritten,)),
     Row(49, clients.offsets_are_consistent, (Acknowledged, Polled)),
     Row(55, clients.sends_are_in_order, (Acknowledged,)),
     Row(74, logs.acknowledged_records_are_on_min_isr_disks, (Acknowledged,)),
@@ -74,12 +84,14 @@ ALWAYS: Final = (
     Row(70, logs.recovery_keeps_what_was_written, (NodeStarted,), tickets="KAFKA-10471"),
     Row(77, deletions.nothing_else_is_deleted, (Polled, Expired), tickets="KIP-107"),
     Row(77, deletions.deleted_records_stay_deleted, (Polled,), tickets="KIP-107"),
+    Row(77, deletions.records_of_earlier_topics_do_not_return, (Polled,), tickets="KAFKA-12835"),
     Row(76, directories.copies_are_complete, (LogReplaced,), tickets="KIP-113"),
     Row(72, logs.nothing_is_appended_after_an_error, (WrittenAfterError,), tickets="KAFKA-10778"),
 )
 AT_REST: Final = (
     Row(45, rest.no_mistakes),
     Row(40, rest.one_controller_is_registered, (), tickets="KAFKA-13407"),
+    Row(36, rest.every_node_is_registered),
     Row(41, rest.every_partition_is_led, (), tickets="KAFKA-3096"),
     Row(42, rest.isrs_are_whole, (), tickets="KAFKA-12751, KAFKA-14144"),
     Row(43, rest.nothing_is_pending, (), tickets="KAFKA-4214, KAFKA-6650"),
@@ -93,6 +105,7 @@ AT_REST: Final = (
     Row(48, compaction.newest_values_survive_compaction),
     Row(75, compaction.deleted_keys_stay_deleted),
     Row(75, compaction.tombstones_are_removed, (), tickets="KAFKA-8522, KIP-354"),
+    Row(63, rest.every_replica_has_a_log),
     Row(63, rest.replicas_are_identical, (), tickets="KAFKA-6361"),
     Row(70, rest.logs_are_whole),
     Row(65, rest.epoch_files_agree_with_batches, (), tickets="KAFKA-7415, KAFKA-10432"),
