@@ -100,10 +100,7 @@ class PartitionOwnership(ABC):
         for partition in change.followers:
             if partition.topic_partition.topic == self._topic:
                 self.resigned(partition.topic_partition.partition, partition.leader_epoch)
-        for topic_partition, epoch in change.deleted:
-            if topic_partition.topic == self._topic:
-                self.resigned(topic_partition.partition, epoch if epoch >= 0 else None)
-        for topic_partition in change.offline:  # no instruction for it is accepted any more
+        for topic_partition in (*change.deleted, *change.offline):
             if topic_partition.topic == self._topic:
                 self.resigned(topic_partition.partition, None)
 
@@ -126,8 +123,8 @@ class PartitionOwnership(ABC):
     def resigned(self, number: int, epoch: int | None) -> None:
         """Unload the partition, because another broker leads it, or its replica here is deleted or offline.
 
-        Where `epoch` is None the partition is unloaded in any case: its topic is deleted, or an old controller or an
-        I/O error gives none. The topic may be made anew, and its leader epochs begin at 0 again.
+        Where it is deleted or offline, `epoch` is None: the partition is unloaded in any case, and the known epoch is
+        forgotten. The topic may be made anew, and its leader epochs begin at 0 again.
         """
         partition = self.partition(number)
         if epoch is not None and self._is_outdated(number, partition, epoch):

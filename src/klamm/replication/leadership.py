@@ -48,8 +48,8 @@ class LeadershipChange(NamedTuple):
 
     leaders: tuple[Partition, ...] = ()
     followers: tuple[Partition, ...] = ()
-    deleted: tuple[tuple[TopicPartition, int], ...] = ()
-    """With the leader epoch of the instruction, −1 or −2 where it has none."""
+    deleted: tuple[TopicPartition, ...] = ()
+    """Their replicas here are deleted, and with them their leader epochs."""
     offline: tuple[TopicPartition, ...] = ()
     """Their log directory failed."""
 
@@ -258,19 +258,19 @@ class Leadership:
             if refusal:
                 return StopReplicaResponse(error_code=refusal)
             errors: Errors = {}
-            deleted: dict[TopicPartition, int] = {}
+            deleted: dict[TopicPartition, None] = {}
             for instruction in stop_instructions_of(request, version):
                 error = await self._stop_replica(instruction)
                 errors[instruction.topic_partition] = error
                 if instruction.deletes and not error:
-                    deleted[instruction.topic_partition] = instruction.leader_epoch
+                    deleted[instruction.topic_partition] = None
             self._fetchers.stop_idle()
             if deleted:  # the controller forgets these replicas with the answer: no power loss may bring them back
                 for topic_partition in await self._logs.sync_deletions(deleted):
                     self._hosted.set_offline([topic_partition])
                     errors[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
                     del deleted[topic_partition]
-            self._on_change(LeadershipChange(deleted=tuple(deleted.items())))
+            self._on_change(LeadershipChange(deleted=tuple(deleted)))
             answers = [StopReplicaPartitionError(tp.topic, tp.partition, error) for tp, error in errors.items()]
             return StopReplicaResponse(partition_errors=answers)
 

@@ -72,7 +72,7 @@ def test_a_stop_replica_without_a_leader_epoch_unloads_the_groups() -> None:
 def test_the_groups_of_an_offsets_topic_that_is_made_anew_are_served() -> None:
     async def body(room: Room) -> None:
         room.groups._ownership.elected(0, 5)
-        room.groups.on_leadership_change(LeadershipChange(deleted=((TopicPartition(OFFSETS_TOPIC, 0), -2),)))
+        room.groups.on_leadership_change(LeadershipChange(deleted=(TopicPartition(OFFSETS_TOPIC, 0),)))
         room.log.partitions.clear()
 
         room.groups._ownership.elected(0, 0)

@@ -339,7 +339,7 @@ def test_the_leadership_change_callback_gets_new_leaders_followers_and_deletions
         assert [([p.topic_partition for p in h.leaders], len(h.followers), h.deleted) for h in heard] == [
             ([P0], 0, ()),
             ([], 1, ()),
-            ([], 0, ((P0, -2),)),
+            ([], 0, (P0,)),
         ]
 
     run(scenario)
