@@ -90,7 +90,7 @@ class Loader:
         if is_recovered:
             self._recover_segments(segments, unflushed, epochs, producers)
         checkpointed_start = self._log_start()
-        end = self._end_or_start_empty(segments, epochs, checkpointed_start)
+        end = self._end_or_start_empty(segments, epochs, producers, checkpointed_start)
         log_start = max(checkpointed_start, segments.first.base_offset)
         epochs.truncate_from_end(end)
         epochs.truncate_from_start(log_start)
@@ -306,7 +306,7 @@ class Loader:
         )
         return 0
 
-    def _end_or_start_empty(self, segments: Segments, epochs: LeaderEpochs, start: int) -> int:
+    def _end_or_start_empty(self, segments: Segments, epochs: LeaderEpochs, producers: Producers, start: int) -> int:
         """The log end offset; a log that ends below its start is emptied at that start."""
         if len(segments):
             end = segments.active.next_offset()
@@ -320,6 +320,7 @@ class Loader:
                 segments.remove(segment)
                 remove_segment_files(self._disk, segment)
             epochs.clear()
+            producers.restore((), start)  # a transaction that is open in them may have ended in what is lost
         segment = new_segment(self._files, self._directory, start, self._config, self._now_ms)
         create_segment_file(self._disk, segment, self._config)
         segments.add(segment)

@@ -208,3 +208,17 @@ def test_the_last_stable_offset_is_not_below_the_log_start(orders: Partition) ->
     log.advance_start_offset(2)
 
     assert log.last_stable_offset == 2
+
+
+def test_a_transaction_whose_end_was_lost_with_the_log_does_not_hold_the_last_stable_offset(orders: Partition) -> None:
+    """A power loss took its marker, and all up to the checkpointed log start: the copy of the log begins there."""
+    log = orders.open()
+    send(log, 0, transactional=True)
+    log.flush_now()
+
+    back = orders.open(CheckpointedState(recovery_point=0, log_start=5))
+    back.append_as_leader(batch("a"), 1)
+    back.update_high_watermark(6)
+
+    assert (back.start_offset, back.end_offset, back.last_stable_offset) == (5, 6, 6)
+    assert len(back.producers) == 0
