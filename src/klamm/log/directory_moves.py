@@ -143,6 +143,7 @@ class DirectoryMoves:
         try:
             return self._futures.create(partition, home, log.config, log.topic_id)
         except OSError as error:
+            log.cleaning.resume()
             raise self._registry.failure(home, f"cannot copy {partition}", error) from error
 
     def delete_future(self, partition: TopicPartition) -> None:

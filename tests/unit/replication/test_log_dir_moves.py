@@ -4,6 +4,7 @@ Facts: ReplicaManagerTest, ReplicaAlterLogDirsThreadTest, AlterReplicaLogDirsReq
 """
 
 import asyncio
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -291,6 +292,25 @@ def test_a_failure_of_the_target_log_directory_leaves_the_replica_in_place(run: 
         assert (await cluster.brokers[1].delete_records({P0: 3}, 1_000))[P0].error is NONE
 
     run(scenario, settings=SMALL_CHUNKS)
+
+
+def test_a_log_is_compacted_on_if_its_copy_cannot_be_created(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster, 1)
+        first, second = directories(cluster)
+        manager = cluster.logs[1].manager
+
+        def create(*_: object) -> Log:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+        monkeypatch.setattr(manager._futures, "create", create)
+
+        assert await alter(cluster, second) is ErrorCode.KAFKA_STORAGE_ERROR
+
+        assert (manager.directory_of(P0), manager.live_directories) == (first, [first])
+        assert not log_of(cluster).cleaning.is_paused
+
+    run(scenario)
 
 
 def test_truncating_a_log_that_is_moved_to_another_directory_truncates_the_copy(run: Run) -> None:
