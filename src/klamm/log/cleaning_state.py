@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from klamm.log.names import CLEANED, SWAP
 from klamm.runtime.disk import Disk
 
 
@@ -100,8 +101,15 @@ class CleaningState:
             self._remove_swap_files()
 
     def _remove_swap_files(self) -> None:
-        """Delete the `.swap` files of a replacement that did not complete."""
+        """Remove the `.swap` files of a replacement that did not complete.
+
+        The first, of the records, becomes a `.cleaned` file again, which `LogStorage.end_cleaning` removes. Beside it a
+        start uses none of the others: after a kill in between they would replace the indexes of the old segment.
+        """
         paths, self._swap_paths = self._swap_paths, ()
-        for path in paths:
+        for path in paths[:1]:
+            if self._disk.exists(path):
+                self._disk.rename(path, path.removesuffix(SWAP) + CLEANED)
+        for path in paths[1:]:
             if self._disk.exists(path):
                 self._disk.remove(path)

@@ -1,6 +1,8 @@
 """Truncations and changes of the config between two steps of the log cleaner."""
 
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +12,13 @@ from tests.unit.log.support import ORDERS, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.cleaner.sessions import end_cleaning
+from klamm.log.cleaning_state import CleaningState
+from klamm.log.leftovers import clear_leftovers
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
+from klamm.log.names import INDEX, LOG, TRANSACTION_INDEX, segment_file
 from klamm.model.ids import TopicPartition
+from klamm.runtime.disk import RealDisk
 from klamm.runtime.workers import InlineWorkers
 
 PAYMENTS = TopicPartition("payments", 0)
@@ -111,3 +117,43 @@ def test_a_topic_that_is_no_longer_compacted_ends_its_compaction(policy: str) ->
         assert values_of(log) == (["other", "last"] if is_cleaned else ["first", "other", "last"])
 
     node.run(main)
+
+
+class StoppingDisk(RealDisk):
+    """Makes `left` renames and removals; the process is killed at the next."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def rename(self, source: str, target: str) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._count()
+        super().remove(path)
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("operations", range(1, 4))
+def test_a_kill_while_a_truncation_ends_a_compaction_leaves_the_files_of_the_segment(
+    tmp_path: Path, operations: int
+) -> None:
+    """The index of aborted transactions of the compacted segment lacks those whose data are still in the segment."""
+    names = [segment_file(0, kind) for kind in (LOG, INDEX, TRANSACTION_INDEX)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+        (tmp_path / f"{name}.swap").write_bytes(b"compacted")
+    state = CleaningState(StoppingDisk(operations))
+    state.begin(10)
+    state.on_swap_began([f"{tmp_path}/{name}.swap" for name in names])
+
+    with contextlib.suppress(KeyboardInterrupt):
+        state.on_truncated(5)
+    clear_leftovers(RealDisk(), str(tmp_path))
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(names, b"")
