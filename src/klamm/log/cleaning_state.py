@@ -45,7 +45,7 @@ class CleaningState:
         self.is_paused = True
         if self.is_running:
             self._is_void = True
-            self._remove_swap_files()
+            self.remove_swap_files()
 
     def resume(self) -> None:
         """Allow cleanings of this log again, after `pause`."""
@@ -62,9 +62,8 @@ class CleaningState:
         self._end, self._is_void = end, False
 
     def end(self) -> None:
-        """Record that the cleaning has ended, with or without success, and remove its `.swap` files. Raises OSError."""
+        """Record that the cleaning has ended, with or without success, and its files are removed."""
         self._end = None
-        self._remove_swap_files()
 
     def on_cleaned(self, end_offset: int) -> None:
         """Record that the log is compacted up to `end_offset`."""
@@ -98,10 +97,10 @@ class CleaningState:
             self.first_dirty = min(self.first_dirty, offset)
         if self._end is not None and offset < self._end:
             self._is_void = True
-            self._remove_swap_files()
+            self.remove_swap_files()
 
-    def _remove_swap_files(self) -> None:
-        """Remove the `.swap` files of a replacement that did not complete.
+    def remove_swap_files(self) -> None:
+        """Remove the `.swap` files of a replacement that did not complete. Raises OSError.
 
         The first, of the records, becomes a `.cleaned` file again, which `LogStorage.end_cleaning` removes. Beside it a
         start uses none of the others: after a kill in between they would replace the indexes of the old segment.

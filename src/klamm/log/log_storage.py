@@ -419,9 +419,9 @@ class LogStorage:
         return f"{self.directory} is offline after an I/O error. Repair the disk and restart the node."
 
     async def end_cleaning(self, work: str) -> None:
-        """Allow compaction again, and remove the files that this `work` on the log, such as a repair, did not use."""
+        """Remove the files that this `work` on the log, such as a repair, did not use; then allow compaction again."""
         try:
-            self.cleaning.end()
+            self.cleaning.remove_swap_files()
             await self._world.disk.in_thread(remove_cleaned_files, self._world.disk, self.directory)
         except OSError as error:
             if not self.has_failed:
@@ -431,6 +431,8 @@ class LogStorage:
                     directory=self.directory,
                     reason=str(error),
                 )
+        finally:
+            self.cleaning.end()
 
     def discard(self) -> None:
         """Refuse any further use, because the log is being deleted."""

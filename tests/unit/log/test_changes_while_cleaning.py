@@ -13,7 +13,7 @@ from tests.unit.log.support import ORDERS, batch, values_of
 from klamm.config.topic_config import TopicConfig
 from klamm.log.cleaner.sessions import end_cleaning
 from klamm.log.cleaning_state import CleaningState
-from klamm.log.leftovers import clear_leftovers
+from klamm.log.leftovers import clear_leftovers, remove_cleaned_files
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.names import INDEX, LOG, TRANSACTION_INDEX, segment_file
@@ -115,6 +115,35 @@ def test_a_topic_that_is_no_longer_compacted_ends_its_compaction(policy: str) ->
 
         assert is_cleaned == ("compact" in policy)
         assert values_of(log) == (["other", "last"] if is_cleaned else ["first", "other", "last"])
+
+    node.run(main)
+
+
+def test_a_log_is_not_compacted_again_before_the_files_of_a_cancelled_compaction_are_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With several threads another one may be looking for work: it would take the files for those of a process."""
+    node = SimulatedNode()
+
+    async def main(logs: LogManager) -> None:
+        log = with_three_segments(logs)
+        in_thread = node.disk.in_thread
+
+        def truncate(number: int, call: object) -> None:
+            if number == 2:
+                log.truncate_to(2)
+
+        async def clean_meanwhile(call: Callable[..., Any], *args: Any) -> Any:
+            if call is remove_cleaned_files:
+                monkeypatch.undo()
+                assert not await cleaner(node.world, logs).clean_next(InlineWorkers())
+            return await in_thread(call, *args)
+
+        monkeypatch.setattr(node.disk, "in_thread", clean_meanwhile)
+        await cleaner(node.world, logs).clean_next(Workers(truncate))
+
+        assert log.cleaning.why_uncleanable is None
+        assert await cleaner(node.world, logs).clean_next(InlineWorkers())
 
     node.run(main)
 
