@@ -5,7 +5,7 @@ import errno
 import os
 import socket
 from asyncio import BaseProtocol
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -83,11 +83,20 @@ class _RealListener:
         self._server.close()
 
 
+AddressInfo = tuple[int, int, int, str, Any]
+"""An entry of `getaddrinfo`: family, type, protocol, canonical name, address."""
+
+
 class RealNetwork:
+    def __init__(self) -> None:
+        self._connects: Counter[str] = Counter()
+        """How often each host name with several addresses was connected to."""
+
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
         """Open a TCP connection without Nagle's algorithm, and return its protocol made by `make`.
 
-        A host name may have several addresses: one that does not answer does not keep the others from being tried.
+        A host name may have several addresses: each connection begins with another one, and one that does not answer
+        does not keep the others from being tried.
         Raises OSError.
         """
         loop = asyncio.get_running_loop()
@@ -96,12 +105,22 @@ class RealNetwork:
             if len(addresses) < 2:
                 transport, protocol = await loop.create_connection(make, host, port)
             else:
-                connected = await _connect_to_any(addresses)
+                connected = await _connect_to_any(self._in_turn(host, addresses))
                 transport, protocol = await loop.create_connection(make, sock=connected)
         except (UnicodeError, OverflowError) as error:
             raise impossible_address(host, port, error) from error
         _disable_nagle(transport)
         return protocol
+
+    def _in_turn(self, host: str, addresses: Sequence[AddressInfo]) -> list[AddressInfo]:
+        """Return the addresses in another order each time, those of the preferred family first.
+
+        A server may accept connections and not serve them, as one of ZooKeeper does without a quorum.
+        """
+        preferred = [a for a in addresses if a[0] == addresses[0][0]]
+        turn = self._connects[host] % len(preferred)
+        self._connects[host] += 1
+        return [*preferred[turn:], *preferred[:turn], *(a for a in addresses if a[0] != addresses[0][0])]
 
     async def listen(
         self,
@@ -127,10 +146,6 @@ class RealNetwork:
     def host_name(self) -> str:
         """Return the fully qualified name of this machine."""
         return socket.getfqdn()
-
-
-AddressInfo = tuple[int, int, int, str, Any]
-"""An entry of `getaddrinfo`: family, type, protocol, canonical name, address."""
 
 
 def _is_address(host: str) -> bool:

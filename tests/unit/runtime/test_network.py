@@ -104,6 +104,54 @@ def test_a_host_is_reached_at_another_address_if_its_first_one_does_not_answer(
         assert runner.run(scenario()) == "127.0.0.1"
 
 
+async def test_each_connection_to_a_host_begins_with_another_of_its_addresses(
+    addresses: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ZooKeeper server without a quorum accepts connections, and closes them."""
+    tried: list[Any] = []
+
+    async def refuse(address: networks.AddressInfo) -> socket.socket:
+        tried.append(address[4])
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+    monkeypatch.setattr(networks, "_connect_to", refuse)
+    addresses += [("one", 1), ("two", 1), ("three", 1)]
+
+    network = RealNetwork()
+    for _ in range(4):
+        with pytest.raises(OSError):
+            await network.connect(asyncio.Protocol, "many", 1)
+
+    assert [at for at, _ in tried[::3]] == ["one", "two", "three", "one"]
+    assert all(len(set(tried[n : n + 3])) == 3 for n in range(0, 12, 3))
+
+
+async def test_addresses_of_another_family_come_last(
+    addresses: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Any] = []
+
+    async def refuse(address: networks.AddressInfo) -> socket.socket:
+        tried.append(address[4])
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+    async def look_up(host: str, port: int) -> list[Any]:
+        return [
+            (family, socket.SOCK_STREAM, 6, "", (family.name, n))
+            for n, family in enumerate((socket.AF_INET6, socket.AF_INET, socket.AF_INET6))
+        ]
+
+    monkeypatch.setattr(networks, "_connect_to", refuse)
+    monkeypatch.setattr(networks, "_look_up", look_up)
+
+    network = RealNetwork()
+    for _ in range(2):
+        with pytest.raises(OSError):
+            await network.connect(asyncio.Protocol, "many", 1)
+
+    assert [number for _, number in tried] == [0, 2, 1, 2, 0, 1]
+
+
 @pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_a_host_that_refuses_connections_at_all_its_addresses_raises_the_errors(
     factory: Any, addresses: list[tuple[str, int]]
