@@ -17,7 +17,7 @@ from klamm.plan.cluster_load import ClusterLoad
 from klamm.plan.draft import Plan
 from klamm.plan.goal import Goal, to_arrays
 from klamm.plan.json_files import Replicas, reassignment_as_data
-from klamm.plan.planner import Extent, make_plan, reasons
+from klamm.plan.planner import Extent, make_plan, reasons, with_dead_replicas
 from klamm.plan.waves import WaveLimits, plan_waves
 from klamm.runtime.disk import RealDisk
 
@@ -108,6 +108,11 @@ def print_plan(named: NamedPlan, load: ClusterLoad, out: str | None, throttle: i
         f"{len(named.changed):,} of {len(named.order):,} partitions change, {sum(new):,} replicas ({size}) are copied "
         f"in {len(named.waves):,} waves" + ("" if out or not rows else "; --out DIRECTORY writes them")
     )
+    if waiting := int((with_dead_replicas(named.given, named.plan.replicas) & named.given.movable).sum()):
+        print_error(
+            f"{waiting:,} partitions have a replica on a broker that is not alive: they change only where it is "
+            "required, because their reassignment ends when the broker is back. Start it, or pass --remove-broker."
+        )
     if out is not None and named.waves:
         limit = f" --throttle {throttle}" if throttle else ""
         print_line("Execute one wave after the other, with this command or with kafka-reassign-partitions --execute:")

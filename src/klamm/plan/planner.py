@@ -1,14 +1,18 @@
 """Plan which replicas move where: a cluster in arrays and what to bring about in, a plan with its steps out.
 
 Plans put no two replicas of a partition on one broker, move to brokers that may receive only, and never leave racks
-less spread out, except where the racks of drained brokers do not count. They are repeatable.
+less spread out, except where the racks of drained brokers do not count. They change partitions that keep a replica on a
+dead broker only where this is required: such a reassignment ends when the broker is back. They are repeatable.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
-from klamm.plan.arrays import NO_REPLICA, Bools, Floats, PlanInput
+import numpy as np
+
+from klamm.plan.arrays import NO_REPLICA, Bools, Floats, Ints, PlanInput
 from klamm.plan.draft import Draft, Plan, Step, Why
 from klamm.plan.evening import even_out_leaders, even_out_replicas
 from klamm.plan.placing import check_brokers_suffice, drain, drop_surplus, raise_factor, spread_over_racks
@@ -32,19 +36,25 @@ def make_plan(given: PlanInput, extent: Extent = Extent.BALANCE, tolerance: floa
     """The plan. Raises UsageError where a replica has no place."""
     draft = Draft(given)
     draft.plan.excess = draft.excess()
-    leaders_may_change: Bools = given.movable
     if extent is not Extent.LEADERS:
         check_brokers_suffice(given)
         drop_surplus(draft)
         drain(draft)
         raise_factor(draft)
+    leaders_may_change = given.movable & (draft.replicas[:, 0] != given.replicas[:, 0])
+    if extent is not Extent.REQUIRED:
+        draft.given = replace(given, movable=given.movable & ~with_dead_replicas(given, draft.replicas))
+        leaders_may_change = draft.given.movable
     if extent is Extent.BALANCE:
         spread_over_racks(draft)
         even_out_replicas(draft, tolerance)
-    if extent is Extent.REQUIRED:
-        leaders_may_change = given.movable & (draft.replicas[:, 0] != given.replicas[:, 0])
     even_out_leaders(draft, tolerance, leaders_may_change)
     return draft.plan
+
+
+def with_dead_replicas(given: PlanInput, replicas: Ints) -> Bools:
+    """[P] whether a partition with these replicas has one on a dead broker: its reassignment could not end now."""
+    return np.asarray(np.append(~given.alive, False)[replicas].any(axis=1))
 
 
 def reasons(plan: Plan, given: PlanInput) -> Iterator[tuple[int, str]]:

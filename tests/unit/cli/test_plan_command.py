@@ -23,6 +23,11 @@ def cluster(**changes: Any) -> dict[str, Any]:
     return {"brokers": brokers, "partitions": [partition(n, 1, 2, 3, bytes=100) for n in range(4)], **changes}
 
 
+def with_a_dead_broker() -> dict[str, Any]:
+    """The first six partitions have a replica on broker 9, which is dead; brokers 1 and 4 have none."""
+    return cluster(partitions=[partition(n, 2, 3, *[9] * (n < 6)) for n in range(12)])
+
+
 def plan(directory: Path, *words: str, of: dict[str, Any] | None = None) -> str:
     path = directory / "cluster.json"
     path.write_text(json.dumps(of or cluster()))
@@ -124,10 +129,20 @@ def test_tolerance_is_in_percent(tmp_path: Path) -> None:
 
 
 def test_an_excluded_and_a_dead_broker_get_nothing(tmp_path: Path) -> None:
-    dead = cluster(partitions=[partition(n, 2, 3, 9) for n in range(6)], brokers=cluster()["brokers"])
-    found = json.loads(plan(tmp_path, "--exclude", "4", "--json", of=dead))
+    found = replicas_of(json.loads(plan(tmp_path, "--exclude", "4", "--json", of=with_a_dead_broker())))
 
-    assert not any({4, 9} & set(of[:1]) or 4 in of for of in replicas_of(found).values())
+    assert found
+    assert not any({4, 9} & set(of) for of in found.values())
+
+
+def test_partitions_that_wait_for_a_dead_broker_are_left_as_they_are_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps(with_a_dead_broker()))
+
+    said = CliRunner().invoke(app, ["reassign", "plan", "--cluster-file", str(path)], catch_exceptions=False).stderr
+
+    assert "6 partitions have a replica on a broker that is not alive: they change only where it is required" in said
+    assert min(replicas_of(json.loads(plan(tmp_path, "--json", of=with_a_dead_broker())))) == 6
 
 
 def test_a_plan_gives_brokers_that_failed_fewer_leaders_and_names_the_reason(tmp_path: Path) -> None:

@@ -137,6 +137,17 @@ def test_replicas_on_dead_brokers_stay_and_none_are_added_there() -> None:
     assert lists(planned(given, REQUIRED)) == [(0, 1, 4)]
 
 
+@pytest.mark.parametrize("extent", [Extent.BALANCE, Extent.LEADERS])
+def test_partitions_with_a_replica_on_a_dead_broker_are_not_evened_out(extent: Extent) -> None:
+    """Their reassignment could not end; the others are evened out."""
+    given = only(cluster([(0, 1, 2)] * 6 + [(0, 1, 3)] * 6, [0] * 5), dead=[2])
+
+    after = lists(planned(given, extent))
+
+    assert after[:6] == [(0, 1, 2)] * 6
+    assert after[6:] != [(0, 1, 3)] * 6
+
+
 def test_brokers_that_are_not_allowed_do_not_count_as_racks() -> None:
     """Rack 2 goes: two replicas share a rack of the rest, although before no two did."""
     given = only(cluster([(0, 1, 2)] * 6, [0, 1, UNKNOWN_RACK, 0, 1]), drained=[2])
