@@ -58,15 +58,20 @@ def build_transactions(
 ) -> tuple[TransactionCoordinator, TransactionVerification]:
     """Build the transaction coordinator, and the part that verifies transactions with other coordinators."""
     timeout_s = context.config.request_timeout_ms / 1000
-    client = AsyncClient(context.world, (), AsyncSettings(f"broker-{context.broker_id}-transactions", timeout_s))
-    lifecycle.add("transaction client", Step(close=client.close))
+
+    def build_client(purpose: str) -> AsyncClient:
+        """Return a client with its own connections: a broker answers the requests of a connection in order."""
+        client = AsyncClient(context.world, (), AsyncSettings(f"broker-{context.broker_id}-{purpose}", timeout_s))
+        lifecycle.add(f"{purpose} client", Step(close=client.close))
+        return client
 
     async def find_deleted(partitions: Partitions) -> Partitions:
         """Those of the partitions that ZooKeeper says are deleted. Raises KlammError where it does not answer."""
         return await context.store().deleted_partitions(partitions, context.config.delete_topic_enable)
 
-    markers = TransactionMarkers(cache, client, find_deleted)
-    channel = VerificationChannel(cache, client)
+    # a marker may wait for slow replicas, and produce requests wait for verifications
+    markers = TransactionMarkers(cache, build_client("transactions"), find_deleted)
+    channel = VerificationChannel(cache, build_client("verification"))
     lifecycle.add("transaction verification", Step(close=channel.close))
     lifecycle.add("transaction markers", Step(close=markers.close))
     coordinator = TransactionCoordinator(

@@ -1,15 +1,26 @@
 """The parts of a node and their order; a new part takes one line."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.support.memory_zookeeper import MemoryEnsemble
+from tests.unit.broker.cluster_state import partition, update
 from tests.unit.broker.node_parts import build, context
 
 from klamm.broker.assembly import _read_node_context
 from klamm.broker.lifecycle import Lifecycle
+from klamm.client.asynchronous import AsyncClient
+from klamm.client.versions import Request
+from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.transactions.ports import Marker
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import AddPartitionsToTxnResponse
 from klamm.zk.configs import StoredConfig
 from klamm.zk.store import Store
 
@@ -17,7 +28,7 @@ START_ORDER = [
     "listeners", "log directory failures", "logs", "journal",
     "registration", "metadata cache", "features", "controller", "log housekeeping", "log cleaner", "controller channel",
     "stale topics", "replicas", "record repair", "log scrubber", "coordinators' journal", "group coordinator",
-    "producer ids", "transaction client",
+    "producer ids", "transactions client", "verification client",
     "transaction verification", "transaction markers", "transaction coordinator", "config changes",
     "controller handover", "registration watch", "metrics endpoint", "request server",
 ]  # fmt: skip
@@ -57,6 +68,33 @@ async def test_a_node_notes_the_next_config_change_before_it_reads_configs(tmp_p
     started = await _read_node_context(node.world, node.config, node.log_levels, node.status, sessions)
 
     assert (started.first_config_change, reads) == (1, [1, 2])
+
+
+async def test_transactions_are_verified_while_markers_wait_for_the_replicas_of_the_same_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker answers the requests of a connection in order."""
+    asked: dict[ApiKey, AsyncClient] = {}
+
+    async def ask(client: AsyncClient, _: Address, request: Request) -> AddPartitionsToTxnResponse:
+        asked[request.key] = client
+        if request.key == ApiKey.WRITE_TXN_MARKERS:
+            await asyncio.Event().wait()
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    monkeypatch.setattr(AsyncClient, "ask", ask)
+    parts, _ = build(tmp_path)
+    parts.cache.update(update({"__transaction_state": [partition(0, 2)]}))
+    orders = TopicPartition("orders", 0)
+    marker = Marker(1, 0, is_commit=True, coordinator_epoch=0, partitions=frozenset((orders,)))
+    markers, leader = parts.transactions._context.markers, Address("h2", 9092)
+    writing = asyncio.ensure_future(markers.write_marker(leader, marker))
+
+    errors = await parts.verification._channel.verify("id", ProducerIdAndEpoch(1, 0), [orders])
+
+    assert (errors, writing.done()) == ({orders: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, False)
+    assert asked[ApiKey.WRITE_TXN_MARKERS] is not asked[ApiKey.ADD_PARTITIONS_TO_TXN]
+    writing.cancel()
 
 
 class GroupCoordinator:
