@@ -9,9 +9,9 @@ from tests.support.controller_room import FixedClock, ListSink, broker
 from tests.support.waiting import settle
 
 from klamm.controller import controller
-from klamm.controller.channels import Channel, ChannelPorts, Channels
+from klamm.controller.channels import ChannelPorts, Channels
 from klamm.controller.context import ControllerContext
-from klamm.controller.control_requests import RequestBuilder, StopReplicaItem
+from klamm.controller.control_requests import StopReplicaItem
 from klamm.controller.events import Event, TopicDeletionStopReplicaResponseReceived
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.topic import Partition
@@ -90,14 +90,15 @@ async def test_queued_replica_deletions_for_a_removed_broker_are_reported_as_fai
     endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "node-2", 9092)
     broker = Broker(BrokerId(2), (endpoint,), epoch=40)
     unused: Any = None
-    builder = RequestBuilder(ControllerContext(1), ControllerSettings(BrokerId(1)), CountedSlices())
-    channel = Channel(broker, endpoint, builder, unused, ChannelPorts(unused, told.append), unused)
+    context, settings = ControllerContext(1), ControllerSettings(BrokerId(1))
+    channels = Channels(context, settings, ChannelPorts(unused, told.append), unused, CountedSlices())
+    assert channels.add(broker) is None
     deleted, stopped = (Partition("a", n, ReplicaAssignment((BrokerId(1),))) for n in (0, 1))
     states = {deleted: StopReplicaPartitionState(0, 5, True), stopped: StopReplicaPartitionState(1, 5, False)}
-    channel.put(StopReplicaItem(states, ("1.1.1",), 1))
+    channels.send(broker.id, StopReplicaItem(states, ("1.1.1",), 1))
 
-    channel.fail_queued_deletions()
-    await channel.close()
+    channels.remove(broker.id)
+    await channels.close()
 
     [event] = told
     assert (event.broker, event.broker_epoch, event.errors) == (2, 40, {deleted: ErrorCode.NETWORK_EXCEPTION})
