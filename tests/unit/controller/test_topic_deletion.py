@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from tests.unit.controller.deleting import NO_WAITING, Deleting
 
 from klamm.controller.control_requests import StopReplicaItem, deletion_errors
-from klamm.controller.events import ResumeAfterFailure
+from klamm.controller.events import BrokerChange, ResumeAfterFailure
+from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
@@ -173,3 +174,19 @@ async def test_a_stop_replica_response_with_an_error_or_missing_partition_counts
     assert set(deletion_errors(item, request, stale).values()) == {ErrorCode.STALE_BROKER_EPOCH}
     half = StopReplicaResponse(partition_errors=[StopReplicaPartitionError("a", 1, ErrorCode.NONE)])
     assert deletion_errors(item, request, half) == {zero: ErrorCode.UNKNOWN_SERVER_ERROR, one: ErrorCode.NONE}
+
+
+async def test_a_replica_deletion_that_was_lost_with_the_brokers_channel_is_requested_again() -> None:
+    """A failed BrokerChange is handled again with new channels, which drops what the old ones had not sent."""
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    await cluster.delete("a")
+    await cluster.answer(1)
+
+    again = await cluster.answer(2, ErrorCode.NETWORK_EXCEPTION)
+    assert "SR a-0@-2+delete -> 2" in again
+
+    context = cluster.room.term.context
+    context.brokers_in_transition[BrokerId(2)] = None
+    assert await cluster.answer(2, ErrorCode.NETWORK_EXCEPTION) == []
+    assert "NETWORK_EXCEPTION" in cluster.why("a")
+    assert "SR a-0@-2+delete -> 2" in await cluster.do(on_broker_change, BrokerChange())

@@ -108,6 +108,8 @@ async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStop
     failed = {p: error for p, error in asked.items() if error}
     context.move_replicas(broker, failed, ReplicaState.DELETION_INELIGIBLE)
     for error in sorted(set(failed.values())):
+        if error is ErrorCode.NETWORK_EXCEPTION and broker not in context.brokers_in_transition:
+            continue  # its channel was replaced before it answered, and it is the same broker: it is asked again
         partitions = [p for p, e in failed.items() if e is error]
         why = (
             f"broker {broker} answered {error.name} to StopReplica; the deletion continues when that broker is "
