@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.connection import Connection
-from klamm.client.errors import ConnectionLost, UnsupportedVersion
+from klamm.client.errors import ConnectionLost, NotConnected, UnsupportedVersion
 from klamm.client.steps import Running, Steps, Wait
 from klamm.client.versions import Request
 from klamm.model.cluster import Address
@@ -87,11 +87,14 @@ class AsyncClient:
         self.cluster.on_lost(address)
 
     async def _connected(self, address: Address, timeout_s: float) -> Connection:
-        """The open connection to `address`; opened and negotiated first if there is none."""
+        """The open connection to `address`; opened and negotiated first if there is none. Raises NotConnected."""
         async with self._opening[address]:
             connection = self._connections.get(address)
             if connection is None or connection.closed:
                 connection = await Connection.open(self._world, *address, self._settings.client_id, timeout_s)
-                await connection.negotiate(timeout_s)
+                try:
+                    await connection.negotiate(timeout_s)
+                except ConnectionLost as error:
+                    raise NotConnected(str(error)) from error
                 self._connections[address] = connection
             return connection

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 from klamm.client.cluster import ClusterMetadata
-from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused, UnsupportedVersion
+from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused, NotConnected, UnsupportedVersion
 from klamm.client.protocol import ClientProtocol, InFlight
 from klamm.client.steps import Running, Steps, Wait
 from klamm.client.versions import ApiVersions, Request, negotiate
@@ -40,7 +40,7 @@ class BlockingConnection:
         except ConnectionRefusedError as error:
             raise ConnectionRefused(f"no connection to {address}: {error}") from error
         except OSError as error:
-            raise ConnectionLost(f"no connection to {address}: {error or type(error).__name__}") from error
+            raise NotConnected(f"no connection to {address}: {error or type(error).__name__}") from error
         try:
             self._versions = self._negotiate()
         except BaseException:

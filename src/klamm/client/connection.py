@@ -8,7 +8,7 @@ import errno
 import re
 from typing import Any, Final, Self, cast
 
-from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused
+from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused, NotConnected
 from klamm.client.protocol import ClientProtocol, InFlight
 from klamm.client.versions import ApiVersions, Request, negotiate
 from klamm.net.receive_buffer import BadFrameSize, ReceiveBuffer
@@ -54,16 +54,16 @@ class Connection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(cls, world: World, host: str, port: int, client_id: str, timeout_s: float) -> Self:
-        """Connect to a broker; versions are not negotiated yet. Raises ConnectionLost."""
+        """Connect to a broker; versions are not negotiated yet. Raises NotConnected."""
         peer = f"{host}:{port}"
         try:
             # not wait_for: in Python 3.11 it swallows a cancellation that meets the answer
             async with asyncio.timeout(timeout_s):
                 return await world.network.connect(lambda: cls(peer, client_id), host, port)
         except TimeoutError:
-            raise ConnectionLost(f"{peer} did not accept a connection within {timeout_s:g} s") from None
+            raise NotConnected(f"{peer} did not accept a connection within {timeout_s:g} s") from None
         except OSError as error:
-            kind = ConnectionRefused if _is_connection_refused(error) else ConnectionLost
+            kind = ConnectionRefused if _is_connection_refused(error) else NotConnected
             raise kind(f"no connection to {peer}: {error.strerror or error}") from error
 
     @property

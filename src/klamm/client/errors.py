@@ -12,7 +12,11 @@ class ConnectionLost(KlammError):
     """The connection could not be made, or ended before the response."""
 
 
-class ConnectionRefused(ConnectionLost):
+class NotConnected(ConnectionLost):
+    """The connection could not be made: the request was not sent."""
+
+
+class ConnectionRefused(NotConnected):
     """No process listens at the address: the machine itself refused the connection."""
 
 

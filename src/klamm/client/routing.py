@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import ClusterMetadata
-from klamm.client.errors import ConnectionLost, RetriableError, code_name, retriable_or_raise
+from klamm.client.errors import ConnectionLost, NotConnected, RetriableError, code_name, retriable_or_raise
 from klamm.client.steps import Ask, Steps, Wait
 from klamm.client.versions import Request
 from klamm.model.cluster import Address
@@ -113,7 +113,7 @@ def send_to_controller(
         try:
             answer = yield Ask(address, request, timeout_s())
         except ConnectionLost as error:
-            if not repeatable:
+            if not repeatable and not isinstance(error, NotConnected):
                 raise Unconfirmed(str(error)) from error
             cause = error
         else:

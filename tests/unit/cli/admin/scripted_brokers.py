@@ -27,6 +27,8 @@ class Brokers:
         self.ids = ids
         self.controller = ids[0]
         self.down: set[str] = set()
+        self.silent: set[str] = set()
+        """They accept connections and answer nothing."""
         self.newest: dict[ApiKey, int] = {}
         """Where a broker's highest version is not ours; -1: it does not offer the API."""
         self.old_api_versions = False
@@ -47,6 +49,8 @@ class Brokers:
         return connection
 
     def _receive(self, host: str, transport: RecordingTransport, sent: bytes) -> None:
+        if host in self.silent:
+            return
         frame = sent[4:]
         header, at = decode_request_header(frame)
         key, version = ApiKey(header.api_key), header.api_version

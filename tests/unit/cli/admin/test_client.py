@@ -79,6 +79,25 @@ def test_the_admin_client_does_not_repeat_a_request_that_may_have_taken_effect()
     assert len(brokers.asked) == 1
 
 
+@pytest.mark.parametrize("failure", ["refuses the connection", "answers nothing"])
+def test_the_admin_client_sends_an_unrepeatable_request_to_the_next_controller_if_the_first_was_not_reached(
+    failure: str,
+) -> None:
+    brokers = Brokers(2, 1)
+    brokers.controller = 1
+    offer_create_topics(brokers)
+
+    async def work(admin: Admin) -> None:
+        await admin.look()
+        brokers.down, brokers.silent = ({"b1"}, set()) if failure == "refuses the connection" else (set(), {"b1"})
+        brokers.controller = 2
+        await admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS, repeatable=False)
+
+    run(brokers, work, 30.0)
+
+    assert [host for host, _, _ in brokers.asked] == ["b2"]
+
+
 def test_the_admin_client_skips_a_dead_bootstrap_server() -> None:
     brokers = Brokers(1, 2)
     brokers.down = {"b1"}
