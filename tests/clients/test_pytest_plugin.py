@@ -31,6 +31,7 @@ import pytest
 def test_a_breaks_the_shared_cluster_and_fails(klamm_cluster):
     klamm_cluster.node(2).kill()
     klamm_cluster.node(3).pause()
+    klamm_cluster.zookeeper.pause()
     assert "kept" == "broken"
 
 
@@ -253,6 +254,28 @@ def test_a_network_partition_of_a_test_cluster_started_without_network_faults_is
     with pytest.raises(UsageError, match="network_faults=True"):
         cluster.join()
     cluster.kill()
+
+
+def test_a_node_that_the_test_cluster_does_not_have_is_refused_with_the_ids_that_it_has(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+
+    with pytest.raises(UsageError, match="no node 0: the nodes of this cluster are 1 to 3"):
+        cluster.node(0)
+    cluster.kill()
+
+
+def test_zookeeper_of_the_test_cluster_can_be_paused_and_restarted_like_a_node(partitionable: Cluster) -> None:
+    cluster = partitionable
+    cluster.create_topic("before", 1)
+
+    cluster.zookeeper.pause()
+    assert (cluster.is_whole, cluster.zookeeper.is_paused) == (False, True)
+    cluster.zookeeper.resume()
+    assert cluster.is_whole
+    cluster.zookeeper.restart()
+
+    cluster.create_topic("after", 1)
+    assert {"before", "after"} <= cluster.describe().topics.keys()
 
 
 def test_wait_until_of_the_test_cluster_fails_with_a_description_of_the_condition(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from posixpath import abspath, join
 
 from klamm.embedded.nodes import Command, NodeProcess, klamm_node, make_nodes, stop_all
 from klamm.embedded.zookeeper import ServerOptions, ZooKeeperServer
-from klamm.model.errors import KlammError
+from klamm.model.errors import KlammError, UsageError
 from klamm.runtime.disk import DirectoryLock, Disk, RealDisk
 from klamm.runtime.ports import free_port, free_ports, is_listening
 from klamm.runtime.signals import ignoring_stop_signals
@@ -80,8 +80,11 @@ class LocalCluster:
         return [node for node in self.nodes if node.has_data]
 
     def node(self, broker_id: int) -> NodeProcess:
-        """Return the node with this broker id."""
-        return next(n for n in self.nodes if n.broker_id == broker_id)
+        """Return the node with this broker id. Raises UsageError where there is none."""
+        for node in self.nodes:
+            if node.broker_id == broker_id:
+                return node
+        raise UsageError(f"There is no node {broker_id}: the nodes of this cluster are 1 to {len(self.nodes)}.")
 
     def __enter__(self) -> "LocalCluster":
         create_directory(self._disk, self.directory)

@@ -95,6 +95,11 @@ class ZooKeeperServer:
         """Whether the server's process runs."""
         return self._child is not None and self._child.is_running
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the server's process runs and is stopped by SIGSTOP."""
+        return self._child is not None and self._child.is_running and self._child.is_paused
+
     def start(self, *, wait: bool = True) -> None:
         """Start the server, and with `wait` wait until it answers. Raises NoJava, ZooKeeperUnavailable."""
         assert not self.is_running, "this server is already running"
@@ -142,6 +147,11 @@ class ZooKeeperServer:
         """Send SIGTERM and wait; the server is killed when it does not end in time."""
         if self._child is not None:
             self._child.stop(STOP_TIMEOUT_S)
+
+    def restart(self) -> None:
+        """Stop the server if it runs, start it, and wait until it answers. Raises NoJava, ZooKeeperUnavailable."""
+        self.stop()
+        self.start()
 
     def kill(self) -> None:
         """Send SIGKILL to the server and wait until it has ended."""

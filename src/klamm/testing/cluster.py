@@ -108,7 +108,10 @@ class Cluster:
         return self._local.bootstrap
 
     def node(self, broker_id: int) -> NodeProcess:
-        """Return the node with this broker id; the test may `kill`, `stop`, `restart`, `pause` and `resume` it."""
+        """Return the node with this broker id; the test may `kill`, `stop`, `restart`, `pause` and `resume` it.
+
+        Raises UsageError where there is none.
+        """
         return self._local.node(broker_id)
 
     def start(self) -> None:
@@ -139,13 +142,14 @@ class Cluster:
     @property
     def is_whole(self) -> bool:
         """Whether ZooKeeper and all nodes run, none is paused, and no link is cut."""
-        running = self.zookeeper.is_running and all(n.is_running and not n.is_paused for n in self.nodes)
+        running = all(process.is_running and not process.is_paused for process in (self.zookeeper, *self.nodes))
         return running and not (self._links is not None and self._links.is_cut)
 
     def repair(self) -> None:
-        """End network partitions, resume paused nodes, start dead processes, and wait until all nodes are ready."""
+        """End network partitions, resume paused processes, start dead ones, and wait until all nodes are ready."""
         if self._links is not None:
             self.join()
+        self.zookeeper.resume()
         if not self.zookeeper.is_running:
             self.zookeeper.start()
         for node in self.nodes:
