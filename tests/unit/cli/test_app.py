@@ -82,6 +82,7 @@ print(*sys.modules, file=sys.stderr)
         "klamm.model.errors",
         "klamm.runtime",
         "klamm.runtime.interrupts",
+        "klamm.runtime.standard_descriptors",
     }
     assert not {"asyncio", "rich", "msgspec", "structlog", "prometheus_client"}.intersection(loaded)
 

@@ -34,6 +34,9 @@ from klamm.wire.messages import (
 
 CONSUMER: Final = "consumer"
 DEAD: Final = "Dead"
+GROUP_STATES: Final = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", DEAD, "Assigning", "Reconciling")
+"""Of all types of groups in Kafka 3.9."""
+GROUP_TYPES: Final = ("classic", "consumer")
 INACTIVE: Final = ("Empty", DEAD)
 """States in which offsets may be reset: no member would continue from its own position."""
 _FILTERS_STATES: Final = 4

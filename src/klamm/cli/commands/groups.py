@@ -7,11 +7,11 @@ import typer
 
 from klamm.cli.admin import groups, offset_resets
 from klamm.cli.admin.client import Admin, CannotAsk, with_admin
-from klamm.cli.admin.groups import DEAD, Group, Lag
+from klamm.cli.admin.groups import DEAD, GROUP_STATES, GROUP_TYPES, Group, Lag
 from klamm.cli.admin.refusals import Refusal, print_refusals
 from klamm.cli.commands.reset_offsets import reset_offsets
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Yes
-from klamm.cli.output import confirm, print_json, print_line, print_table
+from klamm.cli.output import confirm, print_error, print_json, print_line, print_table
 from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
 
@@ -39,6 +39,8 @@ def list_(
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """List groups with their states and coordinators."""
+    _check_names("--state", state or [], GROUP_STATES)
+    _check_names("--type", type_ or [], GROUP_TYPES)
     found, refused = with_admin(bootstrap, timeout, lambda admin: groups.list_groups(admin, state or [], type_ or []))
     if as_json:
         print_json([group._asdict() for group in found])
@@ -90,15 +92,19 @@ def lag(
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Show by how many records groups lag behind, for each topic."""
+    """Show by how many records groups lag behind, for each topic. Exit status 1: a group does not exist."""
     found = with_admin(bootstrap, timeout, lambda admin: _read_lags(admin, group))
     rows = [(g.name, *row) for g, lags in found for row in _lag_by_topic(lags)]
     if as_json:
         print_json([{"group": g, "topic": t, "lag": n, "uncommitted_partitions": u} for g, t, n, u in rows])
     elif rows:
         print_table(("group", "topic", "lag", "partitions without offset"), rows)
+    absent = [g for g, _ in found if g.state == DEAD]
+    for missing in absent:
+        print_error(_headline(missing))
     totals = {name: sum(n for g, _, n, _ in rows if g == name) for name in group}
-    raise typer.Exit(int(max_lag is not None and any(total > max_lag for total in totals.values())))
+    lags_behind = max_lag is not None and any(total > max_lag for total in totals.values())
+    raise typer.Exit(int(lags_behind or bool(absent)))
 
 
 groups_app.command("reset-offsets")(reset_offsets)
@@ -164,6 +170,13 @@ def delete(
 
 
 # ---- what is asked
+
+
+def _check_names(option: str, given: Sequence[str], known: Sequence[str]) -> None:
+    """Raise UsageError for a name that no group can have. Upper and lower case are the same, as for brokers."""
+    for name in given:
+        if name.lower() not in map(str.lower, known):
+            raise UsageError(f"{option} {name!r} is not valid. Give one of {', '.join(known)}.")
 
 
 async def _named(admin: Admin, names: Sequence[str] | None, all_groups: bool) -> list[str]:
