@@ -274,6 +274,8 @@ def test_klamm_config_commands_set_get_unset_and_explain_configs(cluster: Cluste
     ours = klamm("config", "get", "--topic", "kept", "--all", "--json").json
     assert {n: c["value"] for n, c in ours.items()} == {n: value for n, (value, _) in found.items()}
     klamm("config", "unset", "--entity-type", "topics", "--entity-name", "kept", "retention.ms")
+    misspelt = klamm("config", "unset", "--topic", "kept", "retention.sm", status=2)
+    assert "There is no config retention.sm of topics. Did you mean retention.ms" in misspelt.err
     assert [r["key"] for r in rows(klamm("config", "get", "--topic", "kept").out)] == ["cleanup.policy"]
 
     everyone = ("--entity-type", "brokers", "--entity-default")

@@ -46,6 +46,11 @@ def explain_key(key: str, entity_type: str | None) -> list[Explained]:
     return found
 
 
+def is_known(key: str, entity_type: str) -> bool:
+    """Whether topics or brokers have a config of this name."""
+    return key in TOPIC_KEYS if entity_type == TOPICS else dynamic_key(key) is not None
+
+
 def _explain_topic_key(name: str) -> Explained:
     """Return meaning, type, default, valid values and synonyms of the topic config."""
     key = TOPIC_KEYS[name]

@@ -135,6 +135,10 @@ def unset(
 ) -> None:
     """Remove configs, so that the defaults apply again."""
     wanted = entity(entity_type, entity_name, entity_default, topic, broker)
+    kind = EntityType.TOPICS if wanted.type == TOPIC else EntityType.BROKERS
+    for key in keys:
+        if not config_reference.is_known(key, kind) and _read_current_value(bootstrap, timeout, wanted, key) is None:
+            config_reference.explain_key(key, kind)  # raises UsageError with similar keys
     _change_and_exit(bootstrap, timeout, wanted, dict.fromkeys(keys), as_json)
 
 
