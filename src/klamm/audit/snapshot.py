@@ -148,7 +148,7 @@ async def _connect_and_read(
         client = ZooKeeper(world, zookeeper, SESSION_MS)
         await client.connect(timeout_s)
     except (KlammError, ValueError) as error:
-        raise CannotAudit(f"Cannot read ZooKeeper at {zookeeper}: {error}. Check --zookeeper.") from error
+        raise CannotAudit(f"Cannot read ZooKeeper at {zookeeper}: {error}.") from error
     try:
         for scheme, credentials in auth:
             await client.add_auth(scheme, credentials)

@@ -126,7 +126,7 @@ class ZooKeeper:
             why = self._session.last_failure or "no server has answered"
             detail = (
                 f"no ZooKeeper session with {self._hosts} within {timeout_s:g} s ({why}). Check that ZooKeeper runs, "
-                "and the address in zookeeper.connect or --zookeeper."
+                "and the address in zookeeper.connect or --zookeeper"
             )
             raise ConnectionLoss("", detail) from None
         if self._session.has_ended:

@@ -38,7 +38,10 @@ class Started(NamedTuple):
 
 
 async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPartition, Replicas]:
-    """Read the current replicas of these partitions. Raises UsageError for missing partitions and dead brokers."""
+    """Read the current replicas of these partitions. Raises UsageError for missing partitions and dead brokers.
+
+    A dead broker that has a replica may keep it, as the controller allows: a plan leaves such replicas where they are.
+    """
     cluster = await read_cluster(admin, sorted({at.topic for at in wanted}))
     found = cluster.partitions
     if absent := [at for at in wanted if at not in found]:
@@ -46,7 +49,8 @@ async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPart
             f"Partition {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}). Remove it from the "
             "file."
         )
-    if unknown := [b for replicas in wanted.values() for b in replicas if b not in cluster.brokers]:
+    added = [b for at, replicas in wanted.items() for b in replicas if b not in found[at].replicas]
+    if unknown := [b for b in added if b not in cluster.brokers]:
         raise UsageError(_not_alive_text("--reassignment-json-file", unknown, cluster))
     return {at: found[at].replicas for at in wanted}
 

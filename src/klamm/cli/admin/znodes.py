@@ -40,7 +40,7 @@ def run_with_session(
         try:
             await client.connect(timeout_s)
         except KlammError as error:
-            raise CannotRead(f"Cannot read ZooKeeper at {zookeeper}: {error}. Check --zookeeper.") from error
+            raise CannotRead(f"Cannot read ZooKeeper at {zookeeper}: {error}.") from error
         try:
             for scheme, secret in credentials:
                 await client.add_auth(scheme, secret)

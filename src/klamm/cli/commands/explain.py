@@ -130,7 +130,7 @@ def parse_subject(words: Sequence[str], max_events: int | None = None) -> Subjec
             return Subject(brokers.explain_controller, is_not_partition_line)
         case ["reassignment"]:
             return Subject(brokers.explain_reassignments, is_not_partition_line)
-        case ["broker", number] if number.isdigit():
+        case ["broker", number] if number.isascii() and number.isdigit():
             return Subject(lambda inputs: brokers.explain_broker(inputs, BrokerId(int(number))), is_not_partition_line)
         case ["group", name] if name:
             kinds = (GROUP, COORDINATED_PARTITION)

@@ -75,7 +75,7 @@ def decode_record(line: bytes) -> GivenRecord:
         raise UsageError(
             f'the line is not a record in JSON: {error}. Give for example {{"key": "k", "payload": "text"}}.'
         ) from None
-    if given.ts is not None and given.ts < -1:
+    if given.ts is not None and not -1 <= given.ts < 2**63:
         raise UsageError(f"ts {given.ts} is not a timestamp: give milliseconds since 1970, or leave it out.")
     record = NewRecord(_as_bytes(given.payload), _as_bytes(given.key), headers=_headers(given.headers))
     return GivenRecord(given.topic, given.partition, None if given.ts == -1 else given.ts, record)

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
 from klamm.cli.admin.cluster_load import read_load
-from klamm.cli.admin.reassignments import cancel, read_progress, start
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.cli.admin.reassignments import cancel, current_assignment, read_progress, start
+from klamm.model.errors import ErrorCode, KlammError, UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan.progress import MoveState
 from klamm.wire.api import ApiKey
@@ -63,6 +63,15 @@ def test_reassignment_progress_reports_a_partition_that_differs_from_the_plan_as
     [progress], _ = run(brokers_with_assignments((1, 2)), lambda admin: read_progress(admin, WANTED))
 
     assert progress.state is MoveState.ELSEWHERE
+
+
+def test_a_reassignment_may_keep_a_replica_on_a_dead_broker_and_may_add_none_there() -> None:
+    brokers = brokers_with_assignments((1, 9))
+    kept = {AT: (BrokerId(2), BrokerId(9))}
+
+    assert run(brokers, lambda admin: current_assignment(admin, kept)) == {AT: (1, 9)}
+    with pytest.raises(UsageError, match=r"broker 8 is not alive\. Live brokers: 1, 2"):
+        run(brokers, lambda admin: current_assignment(admin, {AT: (BrokerId(8), BrokerId(9))}))
 
 
 def test_a_plan_knows_the_controller_only_brokers_and_the_size_of_the_largest_replica() -> None:

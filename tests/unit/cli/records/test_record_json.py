@@ -40,6 +40,7 @@ BAD = {
     b'{"payload": "a", "key": {"base64": "?"}}': r"at `\$.key.base64`",
     b'{"playload": "a"}': "unknown field `playload`",
     b'{"payload": "a", "ts": -2}': "ts -2 is not a timestamp",
+    b'{"payload": "a", "ts": 9223372036854775808}': "ts 9223372036854775808 is not a timestamp",
     b'{"payload": "a", "headers": ["n"]}': "does not consist of pairs",
     b'{"payload": "a", "headers": [null, "v"]}': "does not consist of pairs",
     b'{"payload": "\\ud800"}': "JSON|surrogate",
