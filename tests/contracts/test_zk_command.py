@@ -67,6 +67,8 @@ def test_klamm_zk_tree_sorts_znodes_numerically_and_prints_each_value_on_one_lin
 def test_klamm_zk_fails_for_a_missing_znode(tree: str) -> None:
     with pytest.raises(CannotRead, match="There is no such znode"):
         run_klamm("get", "/nowhere", "--zookeeper", tree)
+    with pytest.raises(CannotRead, match="There is no such znode"):
+        run_klamm("tree", "/nowhere", "--zookeeper", tree)
 
 
 def test_klamm_zk_set_writes_or_creates_a_znode(tree: str) -> None:

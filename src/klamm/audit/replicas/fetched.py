@@ -63,7 +63,7 @@ class FetchedReplicaLog:
         try:
             earliest = list_offsets(self._client.cluster, {self._partition: EARLIEST}, self._backoff())
             start = self._client.run(earliest)[self._partition]
-            answer = self._fetch(start, 1, committed=False)
+            answer = self._fetch(start, 1, committed=False, wait_ms=0)  # only the offsets count, not the records
         except (Unreachable, RequestRefused) as error:
             raise ReplicaUnavailable(str(error)) from error
         except BrokenReplica:
@@ -105,9 +105,11 @@ class FetchedReplicaLog:
                 "batches of format 2 are compared"
             )
 
-    def _fetch(self, offset: int, max_bytes: int, *, committed: bool) -> FetchResponsePartitionData:
+    def _fetch(
+        self, offset: int, max_bytes: int, *, committed: bool, wait_ms: int = _WAIT_MS
+    ) -> FetchResponsePartitionData:
         """Fetch from this replica's broker. Raises BrokenReplica, ReplicaUnavailable, RangeMoved."""
-        limits = FetchLimits(max_bytes, _WAIT_MS, read_committed=committed)
+        limits = FetchLimits(max_bytes, wait_ms, read_committed=committed)
         request = fetch_request(self._partition, self._topic_id, FetchPosition(offset), limits)
         request = request._replace(oldest=_FIRST_FROM_FOLLOWERS)
         backoff = self._backoff()

@@ -68,7 +68,8 @@ async def read_znode(client: ZooKeeper, path: str) -> dict[str, Any]:
 
 
 async def read_tree(client: ZooKeeper, path: str, depth: int) -> list[tuple[int, str, str]]:
-    """Read `path` and all znodes below it, parents first, as (level, name, value on one line)."""
+    """Read `path` and all znodes below it, parents first, as (level, name, value on one line). Raises ZkError."""
+    await client.get(path)
     found: dict[str, str] = {}
     level = [path]
     for _ in range(depth + 1):
