@@ -425,7 +425,7 @@ def _parse_zookeeper_connect(reader: _Reader) -> tuple[str, str]:
 
 def _log_directories(reader: _Reader) -> tuple[str, ...]:
     """Return the directories of log.dirs, or of log.dir. Raises WrongConfig for empty and repeated ones."""
-    key = "log.dirs" if reader.text("log.dirs") else "log.dir"
+    key = "log.dirs" if "log.dirs" in reader.entries else "log.dir"  # as in Kafka, an empty log.dirs is not left out
     directories = [d.strip() for d in (reader.text(key) or "").split(",") if d.strip()]
     reader.require(bool(directories), key, "write at least one directory, several with commas between them")
     reader.require(len(set(directories)) == len(directories), key, "a directory is listed twice")

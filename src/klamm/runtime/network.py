@@ -208,7 +208,7 @@ def reason_of(error: OSError) -> str:
     """The system's message for the error, without the address that asyncio adds."""
     if not error.errno:
         return str(error)
-    reason = os.strerror(error.errno)
+    reason = str(error.strerror) if isinstance(error, socket.gaierror) else os.strerror(error.errno)
     return reason[:1].lower() + reason[1:]
 
 

@@ -126,6 +126,7 @@ REFUSED = {
     "zookeeper port": ("zookeeper.connect=z1:abc", "is not host:port"),
     "directory twice": ("log.dirs=/a,/a", "twice"),
     "no directory": ("log.dirs=,", "at least one directory"),
+    "empty directories": ("log.dirs=", "at least one directory"),
     "no retention": ("log.retention.ms=0", "log.retention.ms=0: write at least 1, or -1 for no limit"),
     "no retention in hours": ("log.retention.hours=0", "log.retention.hours=0: write at least 1"),
     "little memory for compaction": (
