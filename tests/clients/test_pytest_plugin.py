@@ -278,6 +278,17 @@ def test_zookeeper_of_the_test_cluster_can_be_paused_and_restarted_like_a_node(p
     assert {"before", "after"} <= cluster.describe().topics.keys()
 
 
+def test_configs_of_topics_in_the_test_cluster_may_be_numbers_and_truth_values(partitionable: Cluster) -> None:
+    partitionable.create_topic("numbers", 1, config={"min.insync.replicas": 2, "preallocate": True})
+
+    assert "numbers" in partitionable.describe().topics
+
+
+def test_a_test_cluster_without_nodes_is_refused() -> None:
+    with pytest.raises(UsageError, match="brokers=0: a cluster needs at least one node"):
+        Cluster(brokers=0)
+
+
 def test_wait_until_of_the_test_cluster_fails_with_a_description_of_the_condition(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
 

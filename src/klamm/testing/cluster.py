@@ -48,9 +48,9 @@ _MAX_LINE_CHARS: Final = 600
 class Cluster:
     """Nodes 1 to `brokers` with one ZooKeeper; a context manager that starts them, and kills all of them at its end.
 
-    `overrides` are configs of all nodes; `racks` are given to the nodes in turn. Without `directory` the data is in a
-    temporary one, which the end of the block removes. `network_faults` is needed for `partition`. `command` starts a
-    node; another one may start Apache Kafka's broker.
+    `overrides` are configs of all nodes, numbers and truth values, too; `racks` are given to the nodes in turn. Without
+    `directory` the data is in a temporary one, which the end of the block removes. `network_faults` is needed for
+    `partition`. `command` starts a node; another one may start Apache Kafka's broker.
     """
 
     transient_errors: tuple[type[Exception], ...] = (CannotAsk,)
@@ -62,16 +62,18 @@ class Cluster:
         brokers: int = 3,
         *,
         racks: Sequence[str] = (),
-        overrides: Mapping[str, str] | None = None,
+        overrides: Mapping[str, object] | None = None,
         network_faults: bool = False,
         command: Command = klamm_node,
     ) -> None:
+        if brokers < 1:
+            raise UsageError(f"brokers={brokers}: a cluster needs at least one node. Give 1 or more.")
         self._is_temporary = directory is None
         self.directory = make_temporary_directory("klamm-") if directory is None else path_text(directory)
         properties = {
             "klamm.journal.topic": "",
             "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_S * 1000),
-            **(overrides or {}),
+            **{key: str(value) for key, value in (overrides or {}).items()},
         }
         options = ClusterOptions(self.directory, brokers, None, 0, 0, properties, command, zookeeper_options=QUICK)
         self._local = LocalCluster(options)
@@ -142,7 +144,8 @@ class Cluster:
     @property
     def is_whole(self) -> bool:
         """Whether ZooKeeper and all nodes run, none is paused, and no link is cut."""
-        running = all(process.is_running and not process.is_paused for process in (self.zookeeper, *self.nodes))
+        has_zookeeper = self.zookeeper.is_running and not self.zookeeper.is_paused
+        running = has_zookeeper and all(n.is_running and not n.is_paused for n in self.nodes)
         return running and not (self._links is not None and self._links.is_cut)
 
     def repair(self) -> None:
@@ -243,14 +246,15 @@ class Cluster:
         name: str,
         partitions: int = 3,
         copies: int | None = None,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, object] | None = None,
     ) -> None:
         """Create a topic and wait until all replicas are in sync and known to every node.
 
-        The replication factor is 3, or the number of nodes if there are fewer. Raises RequestFailed.
+        The replication factor is 3, or the number of nodes if there are fewer. Values of `config` may be numbers and
+        truth values. Raises RequestFailed.
         """
         count = min(3, len(self.nodes)) if copies is None else copies
-        topic = NewTopic(name, partitions, count, None, dict(config or {}))
+        topic = NewTopic(name, partitions, count, None, {key: str(value) for key, value in (config or {}).items()})
         refusal = self.ask(lambda admin: create(admin, topic))
         raise_refusals([refusal] if refusal else [])
         self.wait_until_in_sync(name, partitions, count)
