@@ -105,8 +105,10 @@ def reassignment_as_data(assignment: Mapping[TopicPartition, Replicas]) -> dict[
 
 
 def parse_topics_to_move(content: bytes, source: str) -> list[str]:
-    """Parse the names of the topics to move. Raises UsageError."""
+    """Parse the names of the topics to move; there is at least one. Raises UsageError."""
     names = [entry.topic for entry in _decode_json(content, _TopicsToMove, source).topics]
+    if not names:
+        raise UsageError(f'{source} lists no topic. Add at least one to its "topics".')
     if repeated := next((n for n in names if names.count(n) > 1), None):
         raise UsageError(f"{source} lists topic {repeated} twice. List it once.")
     return names

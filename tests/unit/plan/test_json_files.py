@@ -69,6 +69,11 @@ def test_a_topics_to_move_json_file_that_lists_a_topic_twice_is_rejected() -> No
         parse_topics_to_move(b'{"topics":[{"topic":"a"},{"topic":"a"}]}', "f")
 
 
+def test_a_topics_to_move_json_file_without_topics_does_not_stand_for_all() -> None:
+    with pytest.raises(UsageError, match="lists no topic"):
+        parse_topics_to_move(b'{"topics":[],"version":1}', "f")
+
+
 def test_an_election_json_file_that_lists_a_partition_twice_is_rejected() -> None:
     assert parse_election(b'{"partitions":[{"topic":"a","partition":3}]}', "f") == [TopicPartition("a", 3)]
     with pytest.raises(UsageError, match="a-3 twice"):
