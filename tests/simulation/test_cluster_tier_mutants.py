@@ -47,7 +47,7 @@ def earlier_schedule(seed: int) -> Script:
     """The schedule of a seed without what was added later: the seeds above keep theirs."""
     options = replace(Options.of(seed), added_verbs=(), deleting_producers=0, fetch_bytes=1 << 20)
     options = replace(options, followers_read_committed=False, compresses=False, deletes_offsets=False)
-    options = replace(options, static_members=False, has_cold_reads=False, spared=())
+    options = replace(options, copies_to_compacted=False, static_members=False, has_cold_reads=False, spared=())
     return write_script(replace(options, cleaner_backoff_ms=15_000))
 
 
@@ -178,6 +178,7 @@ WRITTEN = {
     "w5": Script(replace(PLAIN, seed=3, committers=2, deletes_offsets=True), TOPICS, 25.0),
     "w6": Script(replace(PLAIN, members=2, static_members=True), TOPICS, 40.0),
     "t1": Script(COPYING, [*SYNCED_TOPICS, POWER_LOSS], 25.0),
+    "w8": Script(replace(DELETING, copiers=2, copies_to_compacted=True), TOPICS, 25.0),
     "w7": Script(replace(DELETING, compresses=True), [], 15.0),
 }
 """A schedule that misses the guard of each mutant, and breaks nothing without the mutant."""

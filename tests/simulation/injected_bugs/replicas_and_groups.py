@@ -7,6 +7,7 @@ from tests.simulation.injected_bugs.mutant import Mutant, Patch
 from klamm.coordinator.committed_offsets import GroupOffsets
 from klamm.coordinator.group import Group
 from klamm.log.cleaner import rewritten
+from klamm.log.cleaner.transactions import TransactionCleaning
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.model.ids import TopicPartition
@@ -90,6 +91,12 @@ def compaction_stores_compressed_records_as_plain(patch: Patch) -> None:
     patch.setattr(rewritten, "compress", lambda codec, payload: payload)
 
 
+def compaction_forgets_aborted_transactions(patch: Patch) -> None:
+    """The cleaner keeps records of aborted transactions, and their transactions are in no index any more."""
+    patch.setattr(TransactionCleaning, "on_data", lambda self, header: False)
+    patch.setattr(TransactionCleaning, "take_kept", lambda self: [])
+
+
 MUTANTS: Final = (
     Mutant(
         "w1", "", "a new replica copies no committed records", new_replicas_begin_at_the_high_watermark, (58, 63, 62)
@@ -102,4 +109,5 @@ MUTANTS: Final = (
     Mutant("w5", "", "deleted offsets stay", deleted_offsets_stay, (57,)),
     Mutant("w6", "KIP-345", "a returning static member owns nothing", static_members_lose_their_partitions, (57,)),
     Mutant("w7", "", "compaction does not compress again", compaction_stores_compressed_records_as_plain, (48, 70, 73)),
+    Mutant("w8", "", "compaction forgets what was aborted", compaction_forgets_aborted_transactions, (69, 75)),
 )

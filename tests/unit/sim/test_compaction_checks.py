@@ -9,8 +9,9 @@ from tests.unit.log.support import batch
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.randomness import Rng
-from klamm.sim.cluster_tier.history import COMPACTED, TierHistory
+from klamm.sim.cluster_tier.history import COMPACTED, TRANSACTIONS_TOPIC, TierHistory
 from klamm.sim.cluster_tier.invariants.compaction import (
+    compacted_transactions_are_over,
     deleted_keys_stay_deleted,
     newest_values_survive_compaction,
     table_of,
@@ -21,7 +22,7 @@ from klamm.sim.cluster_tier.invariants.compaction import (
 from klamm.sim.cluster_tier.invariants.rest import FinalRead
 from klamm.sim.cluster_tier.keyed_records import is_tombstone, key_of, keyed_record, name_of
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
-from klamm.sim.cluster_tier.trace import Acknowledged, Send, SendState, TableRead
+from klamm.sim.cluster_tier.trace import Acknowledged, Send, SendState, TableRead, Transaction, TransactionState
 from klamm.sim.disk import SimulatedDisk
 from klamm.sim.history.history import History
 from klamm.wire.records import header_at
@@ -254,3 +255,37 @@ def test_a_value_may_be_gone_where_an_unacknowledged_tombstone_may_have_deleted_
     history.on_send(Send("deleting-1", COMPACTED, (TOMBSTONE,), -1, 20.0))
 
     assert newest_values_survive_compaction(cluster) is None
+
+
+@pytest.mark.parametrize("state", TransactionState)
+def test_a_copy_in_a_compacted_topic_is_there_if_its_transaction_was_committed_and_only_then(
+    state: TransactionState,
+) -> None:
+    copy = b"copier-1/3/1<7"
+    transaction = Transaction("copier-1", 0, COMPACTED, 8)
+    transaction.state = state
+    send = Send("copier-1/3", COMPACTED, (copy,), -1, 0.0)
+    send.state, send.transaction, send.offset = SendState.ACKNOWLEDGED, transaction, 5
+    outcomes = []
+    for copies in ([(5, copy)], []):
+        cluster = resting([*READS["nothing was removed"][0], *copies])
+        cluster.tier.on_send(send)
+        cluster.tier.on_acknowledged(Acknowledged(send))
+        cluster.compacted_reads[COMPACTED].committed = copies
+        read = TableRead("t", COMPACTED, 0, tuple(copies), 6, table_of(copies), 0.0, 1.0)
+        is_wrong_table = tables_are_up_to_date(cluster.tier, read) is not None
+        is_wrong = (newest_values_survive_compaction(cluster) or compacted_transactions_are_over(cluster)) is not None
+        assert is_wrong_table == is_wrong
+        outcomes.append(is_wrong)
+        cluster.tier.on_destroyed(TRANSACTIONS_TOPIC, 0)
+        assert compacted_transactions_are_over(cluster) is None
+
+    assert outcomes == [state is TransactionState.ABORTED, state is TransactionState.COMMITTED]
+
+
+def test_an_open_transaction_in_a_compacted_topic_at_rest_is_a_violation() -> None:
+    cluster = resting(READS["nothing was removed"][0])
+    cluster.compacted_reads[COMPACTED].high_watermark = 4
+    cluster.compacted_reads[COMPACTED].last_stable_offset = 3
+
+    assert compacted_transactions_are_over(cluster) == "compacted-0: last stable offset 3, high watermark 4"

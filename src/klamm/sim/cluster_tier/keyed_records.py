@@ -1,5 +1,7 @@
 """The records of the compacted topic: their keys, which of them are tombstones, and how a tombstone is recognized.
 
+Copies, which copiers send there in transactions, have a key of their own each.
+
 Everywhere in this tier a record is named by a value that no other record has. A tombstone has no value: it has this
 name in a header.
 """
@@ -10,6 +12,8 @@ from klamm.wire.records.record import NewRecord, Record
 
 DELETING: Final = "deleting"
 """The beginning of the names of producers that also write tombstones."""
+COPY_OF: Final = b"<"
+"""In the name of a copy, before the offset of its original."""
 _NAME: Final = "name"
 _KEYS: Final = 5
 _ROUND: Final = 10
@@ -24,6 +28,8 @@ def key_of(name: bytes) -> bytes:
     Without the former the newest value of each key would be in the active segment, which is not compacted. A producer
     that deletes also has keys that it writes twice: a value and a tombstone.
     """
+    if _is_copy(name):
+        return name
     producer, number = _parts(name)
     if number % _ROUND == 0:
         return b"%s/once/%d" % (producer, number)
@@ -34,13 +40,15 @@ def key_of(name: bytes) -> bytes:
 
 def is_tombstone(name: bytes) -> bool:
     """Whether the record deletes its key."""
+    if _is_copy(name):
+        return False
     producer, number = _parts(name)
     return _deletes(producer) and number % _ROUND in _TOMBSTONES
 
 
 def may_delete(name: bytes) -> bool:
     """Whether the producer of the record also writes tombstones."""
-    return _deletes(_parts(name)[0])
+    return not _is_copy(name) and _deletes(_parts(name)[0])
 
 
 def keyed_record(name: bytes, timestamp: int) -> NewRecord:
@@ -60,6 +68,11 @@ def name_of(record: Record) -> bytes:
     if record.value is not None:
         return record.value
     return next((value for key, value in record.headers if key == _NAME and value is not None), b"")
+
+
+def _is_copy(name: bytes) -> bool:
+    """Whether a copier sent the record."""
+    return COPY_OF in name
 
 
 def _parts(name: bytes) -> tuple[bytes, int]:

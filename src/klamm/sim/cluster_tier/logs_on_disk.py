@@ -134,8 +134,10 @@ class ReplicaLog:
             yield from segment.batches
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """Yield offset and value of each record in order."""
+        """Yield offset and name of each record in order, but for the markers of transactions."""
         for batch in self.batches():
+            if batch.header.is_control:
+                continue
             yield from zip(batch.offsets, batch.values, strict=True)
 
     def identities(self) -> list[BatchIdentity]:

@@ -65,6 +65,8 @@ class Options:
     """Whether the members are static: one that starts again takes the place that it had."""
     copiers: int = 0
     """Clients that copy records in transactions."""
+    copies_to_compacted: bool = False
+    """Whether they also copy to the compacted topic, where keyed producers have created it."""
     keyed_producers: int = 0
     """Producers that write to a compacted topic."""
     deleting_producers: int = 0
@@ -126,6 +128,7 @@ class Options:
             members=Rng(f"{seed}/members").choice((0, 0, 2, 3)),
             static_members=Rng(f"{seed}/static members").random() < 0.5,
             copiers=Rng(f"{seed}/copiers").choice((0, 0, 1, 2)),
+            copies_to_compacted=Rng(f"{seed}/copies to compacted").random() < 0.5,
             keyed_producers=Rng(f"{seed}/keyed producers").choice((0, 0, 0, 1)),
             deleting_producers=deleting_producers,
             delete_retention_ms=deleting.choice((1_000, 5_000, 60_000)) if deleting_producers else 86_400_000,

@@ -141,7 +141,8 @@ class ClientWorkload:
         async def run() -> None:
             """Read the table until the simulation cancels it."""
             client = open_client(world, name, self._run.options.nodes, PORT)
-            await TableReader(name, client, rng, partition, self._tell).run()
+            reads_committed = self._run.options.copies_to_compacted
+            await TableReader(name, client, rng, partition, self._tell, reads_committed=reads_committed).run()
 
         self._run.loop.spawn(host, run(), name)
 
@@ -227,7 +228,9 @@ class ClientWorkload:
         def destinations() -> Sequence[TopicPartition]:
             """Return the partitions to copy to: those of other topics than the source's, while producers may send."""
             first = source()
-            return [p for p in self.writable() if first is not None and p.topic != first.topic]
+            found = [p for p in self.writable() if first is not None and p.topic != first.topic]
+            has_compacted = self._run.options.copies_to_compacted and COMPACTED in self._run.history.states.versions
+            return [*found, COMPACTED] if has_compacted and self.sends else found
 
         async def run() -> None:
             """Run a copier with its own client until it is cancelled."""

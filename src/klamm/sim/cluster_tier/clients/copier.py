@@ -22,6 +22,8 @@ from klamm.runtime.world import World
 from klamm.sim.cluster_tier.clients.batch_sender import BatchSender
 from klamm.sim.cluster_tier.clients.consumer import Reader
 from klamm.sim.cluster_tier.clients.locator import TRANSIENT
+from klamm.sim.cluster_tier.history import COMPACTED
+from klamm.sim.cluster_tier.keyed_records import COPY_OF
 from klamm.sim.cluster_tier.trace import ClientEvent, ProducerStarted, Send, Transaction, TransactionState
 from klamm.wire.records import CorruptRecords
 from klamm.wire.records.build import build_batch
@@ -154,7 +156,7 @@ class _Producer:
         producer_id, epoch = self._transactions.producer
         sequence = self._sequences.get(destination, 0)
         batch = build_batch(
-            [NewRecord(value, None, now_ms) for value in values],
+            [NewRecord(value, value if destination == COMPACTED else None, now_ms) for value in values],
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,
@@ -167,7 +169,7 @@ class _Producer:
     def _value(self, offset: int) -> bytes:
         """The unique value of a copy, which ends with the offset of its original."""
         self._copier.copies += 1
-        return b"%s/%d<%d" % (self._name.encode(), self._copier.copies, offset)
+        return b"%s/%d%s%d" % (self._name.encode(), self._copier.copies, COPY_OF, offset)
 
     def _backoff(self) -> Backoff:
         """Return the waits between the attempts of one request to a coordinator, which end after `_PATIENCE_S`."""
@@ -176,4 +178,4 @@ class _Producer:
 
 def original_of(value: bytes) -> int:
     """The offset of the record that a copy was made of."""
-    return int(value.rpartition(b"<")[2])
+    return int(value.rpartition(COPY_OF)[2])

@@ -53,10 +53,12 @@ async def read_compacted(world: World, nodes: int, port: int, partition: TopicPa
         for _ in range(_TRIES):
             try:
                 await _read_all(reader, partition, read)
+                await _read_committed(reader, partition, read)
             except (KlammError, CorruptRecords) as error:
                 read.error, read.is_damaged = str(error), isinstance(error, CorruptRecords)
                 await asyncio.sleep(_PAUSE_S)
             else:
+                read.records = [record for record in read.records if record[0] not in read.control]
                 read.error, read.at_s = "", asyncio.get_running_loop().time()
                 break
     return read
@@ -95,6 +97,7 @@ async def _read_all(reader: Reader, p: TopicPartition, read: FinalRead) -> None:
     async for found in _reads(reader, p, offset, _LIMITS):
         read.high_watermark = found.high_watermark
         read.records.extend(found.found.records)
+        read.control |= found.found.control
         read.timestamps.extend(found.found.timestamps)
 
 

@@ -32,8 +32,11 @@ class TableReader:
         rng: Rng,
         partition: Callable[[], TopicPartition | None],
         tell: Callable[[ClientEvent], None],
+        *,
+        reads_committed: bool = False,
     ) -> None:
         self._name = name
+        self._reads_committed = reads_committed
         self._reader = Reader(client)
         self._rng = rng
         self._partition = partition
@@ -62,14 +65,14 @@ class TableReader:
         if self._position == 0 or self._rng.random() >= _CONTINUES:
             began_s, self._position, self._table = asyncio.get_running_loop().time(), 0, {}
         position, records = self._position, list[tuple[int, bytes]]()
-        limits = FetchLimits(self._rng.choice(_MAX_BYTES), 0)
+        limits = FetchLimits(self._rng.choice(_MAX_BYTES), 0, read_committed=self._reads_committed)
         while True:
             read = await self._reader.read(partition, self._position, limits)
             if read.error:
                 self._position = self._position if read.error is not ErrorCode.OFFSET_OUT_OF_RANGE else 0
                 return
-            records.extend(read.found.records)
-            self._table |= {key_of(name): (offset, name) for offset, name in read.found.records}
+            records.extend(read.found.visible)
+            self._table |= {key_of(name): (offset, name) for offset, name in read.found.visible}
             if read.found.next_offset <= self._position:
                 break
             self._position = read.found.next_offset

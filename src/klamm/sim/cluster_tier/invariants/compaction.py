@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from klamm.model.ids import TopicPartition
-from klamm.sim.cluster_tier.history import TierHistory
+from klamm.sim.cluster_tier.history import TRANSACTIONS_TOPIC, TierHistory
 from klamm.sim.cluster_tier.invariants.rest import FinalRead
 from klamm.sim.cluster_tier.keyed_records import is_tombstone, key_of, may_delete
-from klamm.sim.cluster_tier.trace import Send, SendState, TableRead
+from klamm.sim.cluster_tier.trace import Send, SendState, TableRead, TransactionState
 
 _CLEANED_AFTER_S: Final = 25.0
 """A tombstone that may be removed is gone after this time: two cleanings, and a segment that is rolled before."""
@@ -41,7 +41,7 @@ def tables_are_up_to_date(history: TierHistory, event: TableRead) -> str | None:
     for key, name in history.newest_of_key.items():
         send = history.sends[name]
         offset = history.acknowledged.get(event.partition, {}).get(name, -1)
-        if send.state is not SendState.ACKNOWLEDGED or not 0 <= offset < event.end:
+        if send.state is not SendState.ACKNOWLEDGED or not 0 <= offset < event.end or not _is_certain(send):
             continue
         found = event.table.get(key)
         if found == (offset, name):
@@ -55,6 +55,19 @@ def tables_are_up_to_date(history: TierHistory, event: TableRead) -> str | None:
     return None
 
 
+def _is_certain(send: Send) -> bool:
+    """Whether the records count: they are in no transaction, or in one that is known to be committed."""
+    return send.transaction is None or send.transaction.state is TransactionState.COMMITTED
+
+
+def _is_aborted(history: TierHistory, name: bytes) -> bool:
+    """Whether the record is of a transaction that can only be aborted, as its coordinator must know."""
+    send = history.sends.get(name)
+    if send is None or send.transaction is None or TRANSACTIONS_TOPIC in history.destroyed:
+        return False
+    return send.transaction.state is TransactionState.ABORTED
+
+
 def young_records_stay(history: TierHistory, event: TableRead) -> str | None:
     """Whoever reads a compacted topic from its beginning gets all records that are younger than the compaction lag."""
     p = event.partition
@@ -62,9 +75,10 @@ def young_records_stay(history: TierHistory, event: TableRead) -> str | None:
         return None
     found = {name for _, name in event.records}
     for name, offset in history.acknowledged.get(p, {}).items():
-        is_young = event.ended_s < history.sends[name].began_s + history.compaction_lag_s
+        send = history.sends[name]
+        is_young = _is_certain(send) and event.ended_s < send.began_s + history.compaction_lag_s
         if is_young and 0 <= offset < event.end and name not in found:
-            return f"{p}: {event.reader} finds {name!r} not, which was sent at {history.sends[name].began_s:.3f} s"
+            return f"{p}: {event.reader} finds {name!r} not, which was sent at {send.began_s:.3f} s"
     return None
 
 
@@ -77,6 +91,8 @@ def _wrong_read(history: TierHistory, event: TableRead) -> str | None:
         send = history.sends.get(name)
         if send is None or send.partition != event.partition or send.state is SendState.REFUSED:
             return f"{event.partition}: {event.reader} reads {name!r} at {offset}, which was not sent, or was refused"
+        if _is_aborted(history, name):
+            return f"{event.partition}: {event.reader} reads {name!r} at {offset} of an aborted transaction"
         if history.acknowledged.get(event.partition, {}).get(name, -1) not in (-1, offset):
             return f"{event.partition}: {event.reader} reads {name!r} at {offset}, where it was not acknowledged"
         last = offset
@@ -89,6 +105,19 @@ def _must_stay(history: TierHistory, send: Send, now_s: float) -> bool:
 
 
 # ---- at rest
+
+
+def compacted_transactions_are_over(cluster: CompactedCluster) -> str | None:
+    """Consumers of committed data read no record of an aborted transaction in a compacted topic, and none is open."""
+    history = cluster.tier
+    for p, read in cluster.compacted_reads.items():
+        if read.error or not history.is_untouched(p) or TRANSACTIONS_TOPIC in history.destroyed:
+            continue
+        if read.last_stable_offset != read.high_watermark:
+            return f"{p}: last stable offset {read.last_stable_offset}, high watermark {read.high_watermark}"
+        if aborted := [record for record in read.committed if _is_aborted(history, record[1])]:
+            return f"{p}: {aborted[0]} is read, of an aborted transaction"
+    return None
 
 
 def newest_values_survive_compaction(cluster: CompactedCluster) -> str | None:
@@ -175,6 +204,8 @@ def _lost_value(history: TierHistory, p: TopicPartition, table: Table) -> str | 
     """A key whose newest acknowledged value is gone, without a newer one; None if there is none."""
     for key, (offset, name) in _newest_acknowledged(history, p).items():
         if offset < 0 or is_tombstone(name) or _may_be_deleted(history, key, name):
+            continue
+        if (send := history.sends.get(name)) is not None and not _is_certain(send):
             continue
         kept, _ = table.get(key, (None, b""))
         if kept is None or kept < offset:

@@ -19,6 +19,8 @@ class FinalRead:
 
     def __init__(self) -> None:
         self.records: list[tuple[int, bytes]] = []
+        self.control: frozenset[int] = frozenset()
+        """Offsets of markers of transactions."""
         self.committed: list[tuple[int, bytes]] = []
         """What a consumer of committed data gets: data without that of aborted transactions."""
         self.log_start = 0

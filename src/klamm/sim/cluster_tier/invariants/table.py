@@ -102,6 +102,7 @@ AT_REST: Final = (
     Row(69, transactions.no_transaction_stays_open, (), tickets="KIP-890"),
     Row(47, transactions.transactions_are_whole),
     Row(50, transactions.records_are_copied_once),
+    Row(69, compaction.compacted_transactions_are_over, (), tickets="KAFKA-8522"),
     Row(48, compaction.newest_values_survive_compaction),
     Row(75, compaction.deleted_keys_stay_deleted),
     Row(75, compaction.tombstones_are_removed, (), tickets="KAFKA-8522, KIP-354"),
