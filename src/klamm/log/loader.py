@@ -109,7 +109,7 @@ class Loader:
             )
         recovery_point = end if self._known.is_clean else min(self._known.recovery_point, end)
         epochs_changed = list(epochs.entries) != stored_epochs
-        loss = self._possible_loss
+        loss = self._possible_loss if is_recovered else self._kept_loss(segments)
         if loss is not None and not log_start <= loss < end:
             loss = None
         return LoadedLog(segments, epochs, producers, log_start, end, recovery_point, epochs_changed, self._notes, loss)
@@ -245,6 +245,20 @@ class Loader:
                 f"{gap} after {segment.log_path}: a power loss or the compaction of another broker removed them. A "
                 "follower truncates its log there and copies the records from its leader; a leader keeps its log."
             )
+
+    def _kept_loss(self, segments: Segments) -> int | None:
+        """The possible loss that was not settled before a clean shutdown, at which the recovery point stayed."""
+        point = self._known.recovery_point
+        if point <= 0 or not self._config.is_compacted or self._may_be_compacted(point):
+            return None
+        slot = segments.slot_of(point - 1)
+        following = segments.at(slot + 1)
+        if following is None or following.base_offset <= point:
+            return None
+        try:
+            return point if segments.from_slot(slot)[0].next_offset() == point else None
+        except CorruptRecords:
+            return None  # a reader of the segment reports the damage
 
     def _may_be_compacted(self, offset: int) -> bool:
         """Whether the cleaner of this directory may have removed what was at this unflushed offset."""

@@ -268,8 +268,9 @@ class LogStorage:
 
     @property
     def recovery_point(self) -> int:
-        """The offset below which everything is flushed."""
-        return self._durability.recovery_point
+        """The offset below which everything is flushed; not above a possible loss, so that the next start finds it."""
+        flushed = self._durability.recovery_point
+        return flushed if self.possible_loss is None else min(flushed, self.possible_loss)
 
     def flush_is_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` requires a flush now."""

@@ -112,6 +112,27 @@ def test_a_gap_of_a_compacted_log_that_may_be_compactions_is_no_possible_loss(
     assert (back.possible_loss, back.end_offset) == (None, log.end_offset)
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_possible_loss_that_is_not_settled_is_found_again_at_the_next_start(
+    orders: Partition, is_clean: bool
+) -> None:
+    """The leader of this follower is away; the records that the follower lacks are still to be copied."""
+    log = many_segments(orders)
+    gap, _ = cut_end_of_fifth(log)
+    back = reopened(orders, CheckpointedState(recovery_point=1, compacted_below=0), policy="compact")
+    if is_clean:
+        back.close()
+    else:
+        back.flush_now()  # as flush.ms demands
+    known = CheckpointedState(is_clean, back.recovery_point, compacted_below=0)
+
+    again = reopened(orders, known, policy="compact")
+
+    assert (again.possible_loss, again.end_offset) == (gap, log.end_offset)
+    again.possible_loss = None
+    assert again.recovery_point == (log.end_offset if is_clean else gap)
+
+
 def test_a_gap_at_which_the_recovered_log_ends_is_no_possible_loss(orders: Partition) -> None:
     log = many_segments(orders)
     gap, _ = cut_end_of_fifth(log)
