@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.clients.test_spark_source import produce
 from tests.support.cluster import Cluster
@@ -98,6 +99,27 @@ def test_a_local_session_writes_checkpoints_without_a_process_for_each_file(
     manager = managers.create(java.org.apache.hadoop.fs.Path(str(tmp_path)), state.newHadoopConf())
 
     assert manager.getClass().getSimpleName() == "FileSystemBasedCheckpointFileManager"
+
+
+def test_a_cached_table_is_computed_by_the_python_workers_that_are_there(spark: SparkSession) -> None:
+    """A pipeline caches each micro-batch: processes for each of them would stay as long as Spark runs."""
+
+    def daemons() -> set[int]:
+        """The processes that Java started to fork Python workers."""
+        java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+        return {child.pid for child in psutil.Process(java).children() if "pyspark.daemon" in command_line(child)}
+
+    def compute() -> None:
+        table = spark.range(3).select(sql.udf(lambda number: number + 1, "long")("id"))
+        assert table.cache().count() == 3
+        table.unpersist()
+
+    compute()
+    before = daemons()
+
+    compute()
+
+    assert daemons() == before
 
 
 def test_a_spark_stream_checkpoint_holds_sorted_offsets_with_cluster_and_topic_ids(

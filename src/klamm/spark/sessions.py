@@ -21,6 +21,9 @@ FAST_SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     # what workers log, passed-over losses among it, can be read in the driver: spark.tvf.python_worker_logs()
     "spark.sql.pyspark.worker.logging.enabled": "true",
+    # with those logs each session has Python workers of its own, and without these two each cached DataFrame a session
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    "spark.sql.sources.bucketing.autoBucketedScan.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
 }
 """Of any session, unless its configuration says otherwise."""
