@@ -1,8 +1,16 @@
 """`klamm rolling-restart`: the order, the command, and what counts as a doubt."""
 
+from collections.abc import Iterator, Sequence
+
 import pytest
 
-from klamm.cli.admin.rolling_restart import command_words, restart_order, why_not_whole
+from klamm.cli.admin.rolling_restart import (
+    RENEWED_AFTER,
+    command_words,
+    process_ends,
+    restart_order,
+    why_not_whole,
+)
 from klamm.cli.commands.rolling_restart import _parse_ids
 from klamm.model.cluster import Address, Broker, Cluster, Partition, Topic
 from klamm.model.errors import UsageError
@@ -77,3 +85,59 @@ def test_the_brokers_option_accepts_broker_ids_and_refuses_other_text() -> None:
     for text in ("", "1,", "one", "-1"):
         with pytest.raises(UsageError, match="is not a broker id"):
             _parse_ids(text)
+
+
+class Process:
+    """A broker that closes connections when it ends, after so many looks, and those that are idle for too many."""
+
+    def __init__(self, ends_at: int, max_idle: int) -> None:
+        self.now = 0
+        self.ends_at = ends_at
+        self.max_idle = max_idle
+        self.is_open = 0
+
+    def connect(self) -> "Connection":
+        self.is_open += 1
+        return Connection(self, self.now)
+
+    def looks(self, count: int) -> Iterator[None]:
+        for self.now in range(count):
+            yield
+
+
+class Connection:
+    def __init__(self, process: Process, since: int) -> None:
+        self.process = process
+        self.since = since
+
+    def is_quiet(self) -> bool:
+        now = self.process.now
+        return now - self.since < self.process.max_idle and not self.since <= self.process.ends_at <= now
+
+    def close(self) -> None:
+        self.process.is_open -= 1
+
+    def send(self, buffers: Sequence[object]) -> None:
+        raise NotImplementedError
+
+    def receive(self, count: int) -> bytes:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("ends_at", "max_idle", "ends"),
+    [
+        (10**9, 10**9, False),
+        (10**9, 2 * RENEWED_AFTER, False),
+        (10 * RENEWED_AFTER + 7, 2 * RENEWED_AFTER, True),
+        (10 * RENEWED_AFTER - 1, 2 * RENEWED_AFTER, True),
+        (0, 10**9, True),
+    ],
+)
+def test_a_connection_that_the_broker_closes_because_it_is_idle_is_no_restart(
+    ends_at: int, max_idle: int, ends: bool
+) -> None:
+    process = Process(ends_at, max_idle)
+
+    assert process_ends(process.connect(), process.connect, process.looks(20 * RENEWED_AFTER)) is ends
+    assert process.is_open == 0

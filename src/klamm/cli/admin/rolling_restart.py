@@ -23,6 +23,8 @@ from klamm.runtime.processes import run, ticks
 _LOOK_S: Final = 0.2
 _ASK_TIMEOUT_S: Final = 10.0
 _MAX_NAMED: Final = 3
+RENEWED_AFTER: Final = 50
+"""Looks at a connection before another one takes its place, about 10 s: brokers close those that are idle for long."""
 
 
 class RestartStopped(KlammError):
@@ -133,26 +135,58 @@ def _restart(broker: BrokerId, address: Address, command: Sequence[str], timeout
 
     Raises RestartStopped where the command fails, or the broker does not restart.
     """
-    connection = _connect(broker, address)
-    try:
-        _run_command(broker, command, timeout_s)
-        if not any(not connection.is_quiet() for _ in ticks(timeout_s, _LOOK_S)):
-            raise RestartStopped(
-                f"Broker {broker} did not restart within {timeout_s:g} s: a connection from before the command is "
-                "still open. Check that the command restarts this broker"
-            )
-    finally:
-        connection.close()
 
-
-def _connect(broker: BrokerId, address: Address) -> BlockingConnection:
-    """Open a connection to the broker. Raises RestartStopped."""
-    try:
+    def connect() -> BlockingConnection:
+        """Open a connection to the broker. Raises OSError."""
         return RealBlockingWorld().connect(address.host, address.port, _ASK_TIMEOUT_S, _ASK_TIMEOUT_S)
+
+    try:
+        connection = connect()
     except OSError as error:
         raise RestartStopped(
             f"Broker {broker} is not restarted, because it refuses connections at {address} ({error}). Start it"
         ) from None
+    try:
+        _run_command(broker, command, timeout_s)
+    except RestartStopped:
+        connection.close()
+        raise
+    if not process_ends(connection, connect, ticks(timeout_s, _LOOK_S)):
+        raise RestartStopped(
+            f"Broker {broker} did not restart within {timeout_s:g} s: its process still has the connections from "
+            "before. Check that the command restarts this broker"
+        )
+
+
+def process_ends(
+    connection: BlockingConnection, connect: Callable[[], BlockingConnection], looks: Iterable[None]
+) -> bool:
+    """Whether the process at the other end closes the connection before the looks are over; closes it at the end.
+
+    New connections take its place meanwhile: a broker also closes one that is idle for long.
+    """
+    try:
+        for number, _ in enumerate(looks, start=1):
+            if not connection.is_quiet():
+                return True
+            if number % RENEWED_AFTER == 0:
+                connection = _renewed(connection, connect)
+        return False
+    finally:
+        connection.close()
+
+
+def _renewed(connection: BlockingConnection, connect: Callable[[], BlockingConnection]) -> BlockingConnection:
+    """A new connection to the process that has this one open; this one where there is none."""
+    try:
+        fresh = connect()
+    except OSError:
+        return connection
+    if not connection.is_quiet():  # the new one may be to the next process
+        fresh.close()
+        return connection
+    connection.close()
+    return fresh
 
 
 def _run_command(broker: BrokerId, command: Sequence[str], timeout_s: float) -> None:
