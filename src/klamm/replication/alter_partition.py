@@ -75,7 +75,7 @@ class AlterPartitionManager:
         while self._queued:
             sent = list(self._queued.values())
             try:
-                error = self._apply_response(sent, await self._send_proposals(sent))
+                is_refused = self._apply_response(sent, await self._send_proposals(sent))
             except (KlammError, OSError, TimeoutError) as failure:
                 log.info(
                     "AlterPartition got no response: sent again after the backoff",
@@ -83,7 +83,7 @@ class AlterPartitionManager:
                     why=str(failure),
                     retry_s=RETRY_S,
                 )
-                error = ErrorCode.NETWORK_EXCEPTION
+                is_refused = True
             except Exception:
                 log.exception(
                     "unexpected error in AlterPartition: sent again after the backoff",
@@ -92,7 +92,7 @@ class AlterPartitionManager:
                 )
                 await asyncio.sleep(UNEXPECTED_RETRY_S)
                 continue
-            if error or any(self._queued.get(p.topic_partition) is p for p in sent):
+            if is_refused or any(self._queued.get(p.topic_partition) is p for p in sent):
                 await asyncio.sleep(RETRY_S)
 
     async def _send_proposals(self, sent: list[IsrProposal]) -> AlterPartitionResponse:
@@ -112,24 +112,29 @@ class AlterPartitionManager:
         ]
         return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=topics)
 
-    def _apply_response(self, sent: Iterable[IsrProposal], response: AlterPartitionResponse) -> ErrorCode:
-        """Pass each partition its answer and return the top-level error; partitions without an answer stay queued."""
+    def _apply_response(self, sent: Iterable[IsrProposal], response: AlterPartitionResponse) -> bool:
+        """Pass each partition its answer; partitions without an answer stay queued.
+
+        Returns whether the response has an error after which a proposal is made again.
+        """
         if response.error_code:
             log.info(
                 "controller refused AlterPartition: sent again after the backoff",
                 error=ErrorCode(response.error_code).name,
                 retry_s=RETRY_S,
             )
-            return ErrorCode(response.error_code)
+            return True
         names = {p.topic_id: p.topic_partition.topic for p in sent}
         outcomes: Counter[str] = Counter()
+        is_refused = False
         for topic_partition, answer in _answers_by_partition(response, names):
             proposal = self._queued.pop(topic_partition, None)
             if proposal is not None:
                 outcomes[answer.error.name] += 1
                 proposal.answered(answer)
+                is_refused |= answer.error is not ErrorCode.NONE and topic_partition in self._queued
         log.info("ISR changes answered", **outcomes)
-        return ErrorCode.NONE
+        return is_refused
 
 
 def _partition_data(proposal: IsrProposal, version: int) -> AlterPartitionRequestPartitionData:

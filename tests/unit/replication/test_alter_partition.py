@@ -141,6 +141,9 @@ def test_an_isr_change_is_sent_again_after_an_unknown_server_error(run: Run) -> 
         TimeoutError(),
         lambda request: AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH),
         lambda request: AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        lambda request: alter_partition_response(
+            request, ErrorCode.UNKNOWN_SERVER_ERROR
+        ),  # ZooKeeper refuses the write
         lambda request: AlterPartitionResponse(),  # our partition is not in it
         lambda request: AlterPartitionResponse(topics=alter_partition_response(request).topics[:0]),
     ],
