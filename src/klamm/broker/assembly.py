@@ -14,7 +14,8 @@ from klamm.broker.config_follower import ConfigFollower
 from klamm.broker.context import NodeContext
 from klamm.broker.controller_channel import (
     ControllerChannel,
-    is_not_controller_anywhere,
+    is_not_controller,
+    is_not_controller_for_a_partition,
     is_not_controller_for_any_topic,
 )
 from klamm.broker.controller_handover import ControllerHandover
@@ -325,7 +326,7 @@ def _alter_partition_sender(channel: ControllerChannel) -> SendAlterPartition:
         `build` makes the request for a version, `newest` is the highest that may be sent.
         """
         answer: AlterPartitionResponse = await channel.ask(
-            ApiKey.ALTER_PARTITION, newest, build, is_not_controller_anywhere
+            ApiKey.ALTER_PARTITION, newest, build, is_not_controller, is_not_controller_for_a_partition
         )
         return answer
 

@@ -46,11 +46,13 @@ class ControllerChannel:
         newest: int,
         build: Callable[[int], Any],
         is_refused: Callable[[Any], bool] = lambda answer: False,
+        is_repeated: Callable[[Any], bool] = lambda answer: False,
     ) -> Any:
         """Send a request to the active controller and return its response; waits and retries while there is none.
 
         `build` makes the request for a version, `newest` is the highest that may be sent. `is_refused` tells whether a
-        response means that the broker that sent it is not the controller.
+        response means that the broker that sent it is not the controller, `is_repeated` whether that broker is asked
+        once more, because it may be the controller.
         """
         while True:
             address = self._controller_address()
@@ -59,9 +61,10 @@ class ControllerChannel:
                 try:
                     connection = await self._connect(address)
                     answer = await connection.ask(Request(api_key, build, newest=newest), self._answer_timeout_s)
-                    if not is_refused(answer):
+                    if is_refused(answer):
+                        self._forget_controller(address, generation)
+                    elif not is_repeated(answer):
                         return answer
-                    self._forget_controller(address, generation)
                 except (ConnectionLost, UnsupportedVersion) as error:
                     log.info(
                         "no answer from the controller; the request is sent again",
@@ -119,8 +122,11 @@ def is_not_controller_for_any_topic(answer: Any) -> bool:
     return any(is_not_controller(topic) for topic in answer.topics)
 
 
-def is_not_controller_anywhere(answer: AlterPartitionResponse) -> bool:
-    """Whether the answer has NOT_CONTROLLER as a whole or for one of its partitions."""
-    return is_not_controller(answer) or any(
+def is_not_controller_for_a_partition(answer: AlterPartitionResponse) -> bool:
+    """Whether the answer has NOT_CONTROLLER for one of its partitions: the leader knows a newer epoch than the broker.
+
+    So answers a controller that was replaced, but also the current one, if another client deleted the state znode.
+    """
+    return any(
         partition.error_code == ErrorCode.NOT_CONTROLLER for topic in answer.topics for partition in topic.partitions
     )

@@ -8,7 +8,11 @@ from tests.support.waiting import settle
 from tests.unit.broker.cluster_state import cache, update
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
-from klamm.broker.controller_channel import ControllerChannel, is_not_controller_anywhere
+from klamm.broker.controller_channel import (
+    ControllerChannel,
+    is_not_controller,
+    is_not_controller_for_a_partition,
+)
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.client.connection import Connection
 from klamm.model.errors import ErrorCode
@@ -94,7 +98,9 @@ def channel(brokers: Brokers, known: MetadataCache, monkeypatch: pytest.MonkeyPa
 async def ask(channel: ControllerChannel) -> AlterPartitionResponse:
     """Send an AlterPartition through the channel."""
     build = lambda version: AlterPartitionRequest(broker_id=3)  # noqa: E731
-    answer: AlterPartitionResponse = await channel.ask(ApiKey.ALTER_PARTITION, 3, build, is_not_controller_anywhere)
+    answer: AlterPartitionResponse = await channel.ask(
+        ApiKey.ALTER_PARTITION, 3, build, is_not_controller, is_not_controller_for_a_partition
+    )
     return answer
 
 
@@ -120,23 +126,20 @@ async def test_a_broker_sends_requests_in_a_version_that_the_controller_supports
     assert brokers.asked == [("h1", 1)]
 
 
-NOT_CONTROLLER = {
-    "for the whole request": AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER),
-    "for one partition": AlterPartitionResponse(
-        topics=[
-            AlterPartitionResponseTopicData(
-                partitions=[AlterPartitionResponsePartitionData(error_code=ErrorCode.NOT_CONTROLLER)]
-            )
-        ]
-    ),
-}
+NOT_CONTROLLER = AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
+NOT_CONTROLLER_FOR_A_PARTITION = AlterPartitionResponse(
+    topics=[
+        AlterPartitionResponseTopicData(
+            partitions=[AlterPartitionResponsePartitionData(error_code=ErrorCode.NOT_CONTROLLER)]
+        )
+    ]
+)
 
 
-@pytest.mark.parametrize("refusal", NOT_CONTROLLER.values(), ids=NOT_CONTROLLER)
 async def test_a_not_controller_error_makes_the_broker_wait_for_the_next_controller(
-    brokers: Brokers, channel: ControllerChannel, known: MetadataCache, refusal: AlterPartitionResponse
+    brokers: Brokers, channel: ControllerChannel, known: MetadataCache
 ) -> None:
-    brokers.answers = {"h1": refusal, "h2": AlterPartitionResponse()}
+    brokers.answers = {"h1": NOT_CONTROLLER, "h2": AlterPartitionResponse()}
     asking = asyncio.create_task(ask(channel))
     await settle()
     assert known.controller_id is None
@@ -146,6 +149,23 @@ async def test_a_not_controller_error_makes_the_broker_wait_for_the_next_control
 
     assert (await asking).error_code == ErrorCode.NONE
     assert brokers.asked == [("h1", 3), ("h2", 3)]
+
+
+async def test_a_not_controller_error_of_one_partition_does_not_discard_the_controller(
+    brokers: Brokers, channel: ControllerChannel, known: MetadataCache
+) -> None:
+    """It may be the controller: another client deleted the state znode, and its epochs began again with 0."""
+    brokers.answers = {"h1": NOT_CONTROLLER_FOR_A_PARTITION, "h2": AlterPartitionResponse()}
+    asking = asyncio.create_task(ask(channel))
+    await settle()
+    assert known.controller_id == 1
+    assert len(brokers.asked) > 1
+    assert set(brokers.asked) == {("h1", 3)}
+
+    known.update(update(controller=2))
+
+    assert (await asking).error_code == ErrorCode.NONE
+    assert brokers.asked[-1] == ("h2", 3)
 
 
 async def test_a_not_controller_error_older_than_the_metadata_does_not_discard_the_controller(
@@ -159,7 +179,7 @@ async def test_a_not_controller_error_older_than_the_metadata_does_not_discard_t
 
     known.update(update(controller=1))
     brokers.answers = {"h1": AlterPartitionResponse()}
-    brokers.say(NOT_CONTROLLER["for the whole request"])
+    brokers.say(NOT_CONTROLLER)
 
     assert (await asyncio.wait_for(asking, 1)).error_code == ErrorCode.NONE
 

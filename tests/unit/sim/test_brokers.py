@@ -41,7 +41,7 @@ class Forgetful:
         self._logs = logs
         self.asked: list[Any] = []
 
-    async def ask(self, api_key: int, newest: int, build: Any, is_refused: Any) -> AlterPartitionResponse:
+    async def ask(self, api_key: int, newest: int, build: Any, *predicates: Any) -> AlterPartitionResponse:
         """Build the request, recreate the topic, build the request again; the response is empty."""
         self.asked.append(build(newest))
         self._logs[P] = OTHER_ID  # meanwhile the topic is deleted and made again

@@ -12,7 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from klamm.broker.config_changes import ConfigChanges
 from klamm.broker.controlled_shutdown import ControlledShutdown
-from klamm.broker.controller_channel import ControllerChannel, is_not_controller_anywhere
+from klamm.broker.controller_channel import (
+    ControllerChannel,
+    is_not_controller,
+    is_not_controller_for_a_partition,
+)
 from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.dispatch import Dispatcher, Request, Route
 from klamm.broker.handlers import control, controller_apis
@@ -377,7 +381,9 @@ class StubBroker:
         if self._isr_znodes is None:
             has_ids = self._uses_topic_ids and all(a.topic_id != ZERO_ID for a in requested.values())
             newest = NEWEST_ALTER_PARTITION if has_ids else _ALTER_PARTITION_BY_NAME
-            answer = await self._channel.ask(ApiKey.ALTER_PARTITION, newest, build, is_not_controller_anywhere)
+            answer = await self._channel.ask(
+                ApiKey.ALTER_PARTITION, newest, build, is_not_controller, is_not_controller_for_a_partition
+            )
         else:
             try:
                 answer = await self._isr_znodes.send(build, NEWEST_ALTER_PARTITION)
