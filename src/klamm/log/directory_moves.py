@@ -107,7 +107,7 @@ class DirectoryMoves:
             copy.truncate_fully_and_start_at(log.start_offset)
 
     def _leave_out_replaced_logs(self) -> None:
-        """Take partitions offline whose log is back after a power loss, while the one that replaced it is offline.
+        """Take partitions offline whose log is back after a power loss, while its successor is offline or unreadable.
 
         The log lacks all that was appended since. This replica may still be in the ISR, and would lead without that.
         Where the other log is in no log directory any more, the mark goes: a later start must not delete this log.
@@ -119,7 +119,7 @@ class DirectoryMoves:
                 if not disk.exists(mark):
                     continue
                 replaced_by = dirname(disk.read(mark).decode(errors="replace").strip())
-                if replaced_by in offline:
+                if replaced_by in offline or partition in self._registry.unreadable:
                     self._registry.leave_out(partition, replaced_by)
                 else:
                     disk.remove(mark)

@@ -148,16 +148,16 @@ class LogRegistry:
         )
 
     def leave_out(self, partition: TopicPartition, directory: str) -> None:
-        """Use no log of the partition: the one that was in use is in `directory`, which is offline."""
+        """Use no log of the partition: the one that was in use, in `directory`, is offline or cannot be read."""
         log, home = self.logs.pop(partition), self.homes.pop(partition)
         log.mark_failed()
         home.retain_checkpoints(partition)
         self.offline[partition] = directory
         logger.error(
-            "an old log is not used: the log that replaced it is in an offline log directory; the replica is offline",
+            "an old log is not used: the log that replaced it is offline or cannot be read; the replica is offline",
             partition=str(partition),
             directory=log.directory,
-            offline_directory=directory,
+            replaced_in=directory,
             action=f"{REPAIR} If the disk is lost, remove its directory from log.dirs: the old log is used then.",
         )
 

@@ -220,6 +220,26 @@ def test_a_replaced_log_is_not_used_while_its_successor_is_offline() -> None:
     node.run(repaired)
 
 
+def test_a_replaced_log_is_not_used_while_its_successor_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = replaced_log()
+    node.disk.make_directories(f"/data2/{ORDERS}")
+    real = Log.open
+
+    def refuse(world, directory, *args, **named):  # type: ignore[no-untyped-def]
+        if directory.startswith("/data2"):
+            raise CorruptFile("broken")
+        return real(world, directory, *args, **named)
+
+    async def look(logs: LogManager) -> None:
+        assert (logs.get(ORDERS), logs.offline_directories) == (None, {})
+        with pytest.raises(StorageFailed, match="cannot be read: broken"):
+            get_or_create(logs, ORDERS, TopicConfig.parse(), TOPIC_ID)
+        assert node.disk.exists(f"/data1/{ORDERS}/{REPLACED_BY}")
+
+    monkeypatch.setattr(Log, "open", staticmethod(refuse))
+    node.run(look)
+
+
 def test_a_replaced_log_is_used_and_kept_once_its_successors_directory_is_removed_from_the_config() -> None:
     node = replaced_log()
     both = node.directories
