@@ -68,13 +68,19 @@ def plan_ranges(transport: Transport, wanted: RowFilter = EVERY_ROW) -> Plan:
 def average_bytes(
     transport: Transport, ranges: Sequence[OffsetRange], min_offsets: int = MIN_PLANNED_OFFSETS
 ) -> Mapping[TopicPartition, float]:
-    """The average bytes of one offset in each partition; empty where the ranges have fewer than `min_offsets`."""
+    """The average bytes of one offset in each partition; empty where the ranges have fewer than `min_offsets`.
+
+    It is empty, too, where a topic is gone: the tasks report what is lost of it.
+    """
     if sum(r.size for r in ranges) < min_offsets:
         return {}
     partitions = list(dict.fromkeys(r.topic_partition for r in ranges))
-    sizes = transport.sizes(partitions)
-    starts = transport.offsets(dict.fromkeys(partitions, EARLIEST))
-    ends = transport.offsets(dict.fromkeys(partitions, LATEST))
+    try:
+        sizes = transport.sizes(partitions)
+        starts = transport.offsets(dict.fromkeys(partitions, EARLIEST))
+        ends = transport.offsets(dict.fromkeys(partitions, LATEST))
+    except TopicGone:
+        return {}
     return {p: bytes_per_offset(sizes.get(p), starts[p], ends[p]) for p in partitions}
 
 

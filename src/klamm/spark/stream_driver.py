@@ -1,7 +1,7 @@
 """The state of one streaming query in the driver: its client, and what it knows of logs, limits and losses."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from klamm.client.cluster import TopicGone, topic_ids_of
@@ -13,7 +13,7 @@ from klamm.runtime.blocking import BlockingWorld
 from klamm.spark.errors import BadOption, LostRange, pass_over
 from klamm.spark.options import ReadOptions
 from klamm.spark.partitions import check_complete, find_partitions, find_topics, partitions_of, warn_without_ids
-from klamm.spark.plan import MIN_PLANNED_OFFSETS, average_bytes, checked_starts, resolve_offsets
+from klamm.spark.plan import average_bytes, checked_starts, resolve_offsets
 from klamm.spark.ranges import OffsetRange, TaskLimits, TaskRanges, plan_tasks
 from klamm.spark.rate_limits import is_enough, limit_offsets
 from klamm.spark.stream_offsets import StreamOffset
@@ -108,7 +108,7 @@ class StreamDriver:
             pass_over(lost, self._options.on_data_loss)
         options = self._options
         limits = TaskLimits(self._world.processors(), options.min_partitions, options.max_records_per_partition)
-        tasks = plan_tasks(self._transport.locate(plan.ranges), self._average_bytes(plan.ranges), limits)
+        tasks = plan_tasks(self._transport.locate(plan.ranges), average_bytes(self._transport, plan.ranges), limits)
         if options.reports_losses and plan.lost:
             tasks.append(TaskRanges((), tuple(plan.lost)))
         return tasks
@@ -222,17 +222,8 @@ class StreamDriver:
         if trigger.max_offsets is None and trigger.max_bytes is None:
             return ends
         ranges = [OffsetRange(p, begins[p], e) for p, e in ends.items() if begins[p] < e]
-        sizes = self._average_bytes(ranges, min_offsets=2) if trigger.max_bytes is not None else {}
+        sizes = average_bytes(self._transport, ranges, min_offsets=2) if trigger.max_bytes is not None else {}
         return limit_offsets(begins, ends, trigger, sizes)
-
-    def _average_bytes(
-        self, ranges: Sequence[OffsetRange], min_offsets: int = MIN_PLANNED_OFFSETS
-    ) -> Mapping[TopicPartition, float]:
-        """The average bytes of one offset in each partition; nothing for a topic that is gone."""
-        try:
-            return average_bytes(self._transport, ranges, min_offsets)
-        except TopicGone:
-            return {}
 
 
 def _within(logs: Logs, fixed: Logs, start: StreamOffset) -> Logs:

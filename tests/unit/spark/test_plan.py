@@ -8,7 +8,8 @@ from klamm.client.errors import Unreachable
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption, DataLoss
-from klamm.spark.plan import plan_ranges
+from klamm.spark.filters import EVERY_ROW
+from klamm.spark.plan import plan_batch, plan_ranges
 from klamm.spark.read_client import read_client
 from klamm.wire.messages import ListOffsetsRequest
 
@@ -203,6 +204,22 @@ class TestTopicIds:
 
         assert {str(lost.topic_partition) for lost in found.lost} == {"orders-0", "orders-1", "orders-2"}
         assert all("topic orders does not exist" in lost.reason for lost in found.lost)
+
+    def test_a_topic_deleted_after_its_offsets_are_known_is_left_to_the_tasks(self) -> None:
+        """These report the loss, or skip it; only the sizes are missing, by which tasks are cut."""
+        world = scripted(orders_0=log(0, 30_000, per_batch=10_000))
+
+        def delete(broker: int, request: object) -> None:
+            if isinstance(request, ListOffsetsRequest) and world.cluster.requests["DESCRIBE_LOG_DIRS"]:
+                world.cluster.delete_topic("orders")
+
+        world.cluster.on_request = delete
+
+        with read_client(world, options()) as brokers:
+            tasks = plan_batch(brokers, EVERY_ROW, 1)
+
+        assert "orders" not in {p.topic for p in world.cluster.logs}
+        assert sum(r.size for task in tasks for r in task.ranges) == 30_000
 
 
 def delete_when_planned(world: ScriptedWorld) -> None:
