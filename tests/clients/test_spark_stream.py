@@ -102,7 +102,7 @@ def test_a_local_session_writes_checkpoints_without_a_process_for_each_file(
 
 
 def test_a_cached_table_is_computed_by_the_python_workers_that_are_there(spark: SparkSession) -> None:
-    """A pipeline caches each micro-batch: processes for each of them would stay as long as Spark runs."""
+    """Processes of its own would stay as long as Spark runs."""
 
     def daemons() -> set[int]:
         """The processes that Java started to fork Python workers."""
