@@ -69,7 +69,7 @@ class Transactions:
         begun = await slices.list_of(self._begin_marker(marker, slices) for marker in message.markers)
         by_producer: dict[int, Errors] = {}
         async for marker, appended in slices.each(zip(message.markers, begun, strict=True)):
-            errors = await appended if isinstance(appended, asyncio.Future) else appended
+            errors = await appended if isinstance(appended, asyncio.Future | Rest) else appended
             by_producer.setdefault(marker.producer_id, {}).update(errors)
         results: list[WritableTxnMarkerResult] = []
         await slices.run(_describe_results(by_producer, results))
@@ -77,14 +77,18 @@ class Transactions:
         await slices.clear(by_producer)
         return WriteTxnMarkersResponse(results)
 
-    def _begin_marker(self, marker: WritableTxnMarker, slices: Slices) -> "Errors | asyncio.Future[Errors]":
-        """Append the marker at once; a task waits for its replication and reports it.
+    def _begin_marker(
+        self, marker: WritableTxnMarker, slices: Slices
+    ) -> "Errors | Rest[Errors] | asyncio.Future[Errors]":
+        """Append the marker at once; a task waits for the replication of one for committed offsets, and reports it.
 
         It does not wait for the other markers of the request: their replicas may be slow, and in the meantime the next
         coordinator may end this transaction, and the producer commit the offsets of another one.
         """
         appended = first_step(self._append_marker(marker, slices))
-        return asyncio.ensure_future(appended) if isinstance(appended, Rest) else appended
+        if isinstance(appended, Rest) and any(topic.name == OFFSETS_TOPIC for topic in marker.topics):
+            return asyncio.ensure_future(appended)
+        return appended
 
     async def _append_marker(self, marker: WritableTxnMarker, slices: Slices) -> Errors:
         """Append the marker to the partitions that this broker hosts; returns the error of each partition."""
