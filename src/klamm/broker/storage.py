@@ -100,18 +100,20 @@ async def _load_logs(context: NodeContext, storage: Storage) -> None:
 
 
 def _write_pid(context: NodeContext, logs: LogManager) -> None:
-    """Write the process id to a log directory; a full disk must not keep a node from starting and deleting records."""
+    """Write the process id to each log directory, so that `klamm node stop` finds it after one of them failed.
+
+    A full disk must not keep a node from starting and deleting records.
+    """
     for directory in logs.live_directories:
         try:
             write_pid(context.world.disk, directory, context.world.process_id)
-            return
         except OSError as error:
             log.warning(
                 "cannot write the process id",
                 directory=directory,
                 reason=reason_of(error),
-                action="Free space on the disk. Until the next start, stop the node by a signal: klamm node stop may "
-                "not find its process.",
+                action="Free space on the disk. Until the next start, stop the node by a signal if klamm node stop "
+                "does not find its process.",
             )
 
 
