@@ -19,7 +19,8 @@ _SECONDS: Final = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 def parse_time(option: str, text: str) -> int:
     """The ms since 1970 of `2026-01-31T08:00Z`, UTC unless it names another offset, or of such a number.
 
-    Raises UsageError.
+    An earlier time counts as 1970: no record is older, and negative numbers have other meanings to brokers. Raises
+    UsageError.
     """
     if text.isdecimal() and len(text) < _TIMESTAMP_DIGITS:
         return int(text)
@@ -30,7 +31,7 @@ def parse_time(option: str, text: str) -> int:
             f"{option} {text!r} is not a time. Give YYYY-MM-DDTHH:MM[:SS.sss][Z], for example 2026-01-31T08:00Z, or "
             "milliseconds since 1970."
         ) from None
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    return max(0, round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def parse_duration(option: str, text: str) -> int:
@@ -45,4 +46,4 @@ def parse_past(option: str, text: str, now_ms: int) -> int:
     """The ms since 1970 of a time, or of a duration before now such as `7d`. Raises UsageError."""
     if "-" in text or text.isdecimal():
         return parse_time(option, text)
-    return now_ms - parse_duration(option, text)
+    return max(0, now_ms - parse_duration(option, text))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.cli.times import parse_duration, parse_time
+from klamm.cli.times import parse_duration, parse_past, parse_time
 from klamm.model.errors import UsageError
 
 DURATIONS = {
@@ -32,3 +32,10 @@ def test_a_time_option_is_utc_unless_a_time_zone_offset_is_given() -> None:
 def test_a_malformed_time_option_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"--to-datetime .* is not a time"):
         parse_time("--to-datetime", text)
+
+
+@pytest.mark.parametrize("text", ["1960-01-01T00:00Z", "1969-12-31T23:59:59.999Z", "0001-01-01T00:00Z"])
+def test_a_time_before_1970_counts_as_1970_because_negative_times_mean_ends_of_the_log(text: str) -> None:
+    assert parse_time("--to", text) == 0
+    assert parse_past("--since", text, 5) == 0
+    assert parse_past("--since", "1d", 5) == 0

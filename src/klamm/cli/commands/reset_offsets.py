@@ -125,7 +125,7 @@ def _resets(
         asked.append(Reset(ResetKind.TIME, parse_time("--to-datetime", to_datetime)))
     if by_duration is not None:
         now_ms = real_world().clock.now_ms()
-        asked.append(Reset(ResetKind.TIME, now_ms - parse_duration("--by-duration", by_duration)))
+        asked.append(Reset(ResetKind.TIME, max(0, now_ms - parse_duration("--by-duration", by_duration))))
     return asked
 
 
