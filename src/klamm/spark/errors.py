@@ -36,6 +36,10 @@ class BadOption(KlammError):
     """An option that is unknown, misspelt, contradicts another one, or has a value that cannot be."""
 
 
+class OptionOfOtherKind(BadOption):
+    """An option that is only for streaming reads in a batch read, or the other way round."""
+
+
 class LostRange(NamedTuple):
     """The offsets from `first` to before `end` of one partition; `end` None where nobody knows it any more."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Flag, auto
 from typing import Any, Final, NamedTuple
 
-from klamm.spark.errors import BadOption
+from klamm.spark.errors import BadOption, OptionOfOtherKind
 
 
 class Reads(Flag):
@@ -85,7 +85,7 @@ class OptionSet:
             option = self._by_name[name]
             if kind not in option.reads:
                 mine, other = ("batch", "streaming") if kind is Reads.BATCH else ("streaming", "batch")
-                raise BadOption(
+                raise OptionOfOtherKind(
                     f"option {option.name} is only for {other} {self._what}s, and this is a {mine} {self._what}: "
                     "remove it"
                 )

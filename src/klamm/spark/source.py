@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.disk import RealDisk
-from klamm.spark.errors import BadOption
+from klamm.spark.errors import BadOption, OptionOfOtherKind
 from klamm.spark.filters import Condition, RowFilter, take_filters
 from klamm.spark.option_set import Reads
 from klamm.spark.option_table import READ_OPTIONS
@@ -92,15 +92,15 @@ def _without_table_properties(options: MutableMapping[str, str]) -> dict[str, st
 def _options_of_either(given: MutableMapping[str, str]) -> ReadOptions:
     """Parse the options for a batch read or, where they are invalid for one, for a streaming read. Raises BadOption.
 
-    Spark says only later which of the two it is.
+    Spark says only later which of the two it is. Where an option is only for streaming reads, it is one.
     """
     try:
         return read_options(given, Reads.BATCH)
     except BadOption as error:
         try:
             return read_options(given, Reads.STREAM)
-        except BadOption:
-            raise error from None
+        except BadOption as of_stream:
+            raise (of_stream if isinstance(error, OptionOfOtherKind) else error) from None
 
 
 class StoredTableReader(SameVersion, DataSourceReader):

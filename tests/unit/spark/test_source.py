@@ -93,3 +93,10 @@ def test_reading_an_input_partition_that_klamm_did_not_plan_returns_no_rows() ->
     schema = StructType([StructField("offset", LongType())])
 
     assert list(source.reader(schema).read(InputPartition(None))) == []
+
+
+def test_a_wrong_option_of_a_streaming_read_is_named_not_the_one_that_is_only_for_streaming() -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "maxBytesPerTrigger": "64m", "startingTimestamp": "-5"}
+
+    with pytest.raises(BadOption, match="startingTimestamp"):
+        KlammSource(given)
