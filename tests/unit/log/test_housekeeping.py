@@ -227,6 +227,24 @@ def test_an_fsync_overtaken_by_a_truncation_does_not_make_records_durable(node: 
     node.run(main)
 
 
+def test_records_appended_after_a_durable_truncation_are_durable_only_after_an_fsync(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, klamm_sync_before_ack="true")
+        for _ in range(10):
+            log.append_as_leader(batch("a"), 0)
+        await log.wait_until_durable()
+        log.truncate_to(5)
+        await log.wait_until_durable()
+
+        log.append_as_leader(batch("b"), 0)
+
+        assert log.durable_end == 5
+        await log.wait_until_durable()
+        assert log.durable_end == 6
+
+    node.run(main)
+
+
 def test_a_failed_fsync_takes_the_log_offline_and_ends_the_wait_for_durability(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, klamm_sync_before_ack="true")
