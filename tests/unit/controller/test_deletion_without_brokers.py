@@ -128,6 +128,7 @@ async def test_a_replica_of_a_recreated_topic_is_created_while_a_reassignment_de
     partition = cluster.room.partition("a-0")
     cluster.room.term.context.put_assignment(partition, ReplicaAssignment((BrokerId(1), BrokerId(2)), (BrokerId(2),)))
     await cluster.start(2)
+    await cluster.answer(2, ErrorCode.KAFKA_STORAGE_ERROR)
     await cluster.delete("a")
     assert cluster.why("a").startswith("partitions 0 are being reassigned")
 
@@ -138,6 +139,7 @@ async def test_a_replica_of_a_recreated_topic_is_created_while_a_reassignment_de
 async def test_a_replica_of_a_recreated_topic_is_not_created_once_that_topics_deletion_started() -> None:
     cluster = await deleted_offline_then_created_again()
     await cluster.start(2)
+    await cluster.answer(2, ErrorCode.KAFKA_STORAGE_ERROR)
     assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
     await cluster.delete("a")
 

@@ -218,13 +218,13 @@ async def test_a_broker_with_an_earlier_log_leads_only_after_it_confirmed_the_de
 async def test_a_live_broker_with_an_earlier_log_gets_a_new_topic_after_the_deletion(ibp: Ibp) -> None:
     cluster = await deleted_offline()
     await begin_term(cluster, ibp)
-    await cluster.start(2)
+    assert "SR a-0@-2+delete -> 2" in await cluster.start(2)
 
     requests = await create(cluster, [2, 1])
 
     assert cluster.room.now("a-0") == "1 / [1] / 0 / 0"
-    assert "SR a-0@-2+delete -> 2" in requests
     assert "LISR a-0=1/[1]/0/0+new -> 1" in requests
+    assert not any(r.startswith("SR") for r in requests)
     assert "LISR a-0=1/[1]/0/0+new -> 2" in await cluster.answer(2)
     [first] = [e for e in cluster.room.entries("decision") if e.facts["decision"] == "initial"][-1:]
     assert first.facts["rejected"] == [[2, EARLIER_LOG]]
@@ -290,3 +290,32 @@ async def test_a_reassignment_deletes_the_earlier_log_before_it_adds_a_replica(i
     requests = await cluster.do(on_api_reassignment, ApiPartitionReassignment(wanted))
 
     assert position(requests, "SR a-0@-2+delete", 2) < position(requests, "LISR a-0=", 2)
+
+
+@pytest.mark.parametrize("ibp", PROTOCOLS.values(), ids=PROTOCOLS)
+async def test_a_deletion_that_is_not_answered_is_not_repeated_for_a_reassignment(ibp: Ibp) -> None:
+    """LeaderAndIsr followed it, and made the log of the later topic: a second StopReplica would delete that."""
+    cluster = await deleted_offline_then_created_again()
+    await begin_term(cluster, ibp)
+    requests = await cluster.start(2)
+    assert position(requests, "SR a-0@-2+delete", 2) < position(requests, "LISR a-0=", 2)
+    wanted = {TopicPartition("a", 0): (BrokerId(1), BrokerId(2), BrokerId(3))}
+
+    requests = await cluster.do(on_api_reassignment, ApiPartitionReassignment(wanted))
+
+    assert any(r.startswith("LISR") for r in requests)
+    assert not any(r.startswith("SR") for r in requests)
+
+
+async def test_an_answer_to_a_leader_and_isr_before_an_unanswered_deletion_does_not_repeat_it() -> None:
+    cluster = await deleted_offline_then_created_again()
+    await cluster.kill(1)
+    assert not any(r.startswith("SR") for r in await cluster.start(2)), "it is asked by LeaderAndIsr"
+    await cluster.start(1)
+    wanted = {TopicPartition("a", 0): (BrokerId(1), BrokerId(2), BrokerId(3))}
+    assert "SR a-0@-2+delete -> 2" in await cluster.do(on_api_reassignment, ApiPartitionReassignment(wanted))
+
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == []
+
+    assert any(r.startswith("LISR a-0=") and r.endswith("+new -> 2") for r in await cluster.answer(2))
+    assert cluster.pending_deletions() == []

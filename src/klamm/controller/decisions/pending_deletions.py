@@ -7,7 +7,7 @@ deleted unasked: LeaderAndIsr has the later topic's id, and a broker with a log 
 INCONSISTENT_TOPIC_ID. See docs/decisions/0007-deletion-with-dead-brokers.md.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from klamm.controller.context import ControllerContext, ReplicasPendingDeletion
@@ -42,7 +42,8 @@ def plan_pending_deletions(
 ) -> PendingDeletionPlan:
     """Decide for each replica pending deletion on this broker whether to delete it, ask first, or keep it.
 
-    `only` limits the plan to later topics' partitions.
+    `only` limits the plan to later topics' partitions without an unanswered deletion: LeaderAndIsr may have followed it
+    and created the later topic's log, which a second StopReplica would delete.
     """
     plan = PendingDeletionPlan()
     for record in pending_deletions_of(context, broker):
@@ -55,7 +56,7 @@ def plan_pending_deletions(
             continue
         can_ask = requests_carry_topic_ids and topic is not None and topic.id is not None
         for number, replica in record.partitions.items():
-            if only is not None and replica.key not in only:
+            if only is not None and (replica.key not in only or number in record.unanswered):
                 continue
             if topic is None or not _is_assigned(topic, number, broker):
                 plan.stop.append(replica)
@@ -124,6 +125,29 @@ def pending_deletions_by_topic(
     return named
 
 
+def mark_sent(context: ControllerContext, broker: BrokerId, stops: Iterable[Partition]) -> None:
+    """Note that StopReplica was sent to this broker for these replicas; it deletes logs of any topic of the name."""
+    for record, number in _records_of(context, broker, stops):
+        record.unanswered.add(number)
+
+
+def mark_answered(context: ControllerContext, broker: BrokerId, replicas: Iterable[Partition]) -> None:
+    """Note that the broker answered StopReplica for these replicas, or that it will not."""
+    for record, number in _records_of(context, broker, replicas):
+        record.unanswered.discard(number)
+
+
+def _records_of(
+    context: ControllerContext, broker: BrokerId, replicas: Iterable[Partition]
+) -> Iterator[tuple[ReplicasPendingDeletion, int]]:
+    """The broker's records of each of these replicas, with its number."""
+    named = pending_deletions_by_topic(context, broker)
+    for p in replicas:
+        for record in named.get(p.topic, ()):
+            if p.partition in record.partitions:
+                yield record, p.partition
+
+
 def plan_after_leader_and_isr(
     context: ControllerContext,
     broker: BrokerId,
@@ -132,8 +156,8 @@ def plan_after_leader_and_isr(
 ) -> tuple[list[Partition], list[PendingReplica]]:
     """From a LeaderAndIsr response: replicas to delete now, and replicas that the broker does not have any more.
 
-    Each deletion is sent once: a second StopReplica could delete the log of the later topic. An accepted request
-    without a topic id proves nothing.
+    Each deletion is sent once: a second StopReplica could delete the log of the later topic. While one is not answered,
+    this answer is older than it. An accepted request without a topic id proves nothing.
     """
     accepted = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH) if requests_carry_topic_ids else ()
     stop: list[Partition] = []
@@ -146,7 +170,7 @@ def plan_after_leader_and_isr(
         if not held:
             continue
         if code == ErrorCode.INCONSISTENT_TOPIC_ID:
-            if not any(number in c.deletion_sent for c in held):
+            if not any(number in c.deletion_sent or number in c.unanswered for c in held):
                 held[0].deletion_sent.add(number)
                 stop.append(held[0].partitions[number])
         elif code in accepted and topic_id is not None:

@@ -10,6 +10,7 @@ from klamm.controller.context import ReplicasPendingDeletion
 from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.decisions.pending_deletions import (
     PendingReplica,
+    mark_sent,
     pending_deletions_by_topic,
     pending_deletions_of,
     plan_after_leader_and_isr,
@@ -105,13 +106,14 @@ async def send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId])
     for broker in brokers:
         for record in pending_deletions_of(term.context, broker):
             record.deletion_sent.clear()
+            record.unanswered.clear()
     await _send_deletions(term, brokers, None)
 
 
 async def delete_earlier_logs(term: TermContext, partitions: Iterable[Partition]) -> None:
     """Send StopReplica to live brokers that may have logs of earlier topics in the place of these partitions.
 
-    This comes before LeaderAndIsr creates replicas there. Where a deletion waits to be sent, it is not repeated.
+    This comes before LeaderAndIsr creates replicas there. A deletion that was sent, or waits for it, is not repeated.
     """
     if not term.context.pending_by_topic:
         return
@@ -134,6 +136,7 @@ async def _send_deletions(
     """
     ids = term.settings.requests_carry_topic_ids
     plans = [plan_pending_deletions(term.context, broker, ids, only) for broker in brokers]
+    sent: dict[BrokerId, list[Partition]] = {}
     fenced = await _fence(term, dict.fromkeys(p for plan in plans for p in plan.replaced))
     for broker in brokers:
         plan = plan_pending_deletions(term.context, broker, ids, only)
@@ -145,6 +148,7 @@ async def _send_deletions(
         await _void(term, broker, plan.in_sync, IN_SYNC)
         for replica in stops:
             term.batch.add_stop_replica([broker], replica, delete=True)
+        sent[broker] = stops
         if stops or plan.ask:
             facts = {"asked_first": by_topic(plan.ask)} if plan.ask else {}
             stop = by_topic(stops)
@@ -152,6 +156,8 @@ async def _send_deletions(
                 term.cause, "deletion", step="pending deletion sent", broker=broker, partitions=stop, **facts
             )
     await term.send_requests()
+    for broker, stops in sent.items():
+        mark_sent(term.context, broker, stops)
     for p in fenced:
         if p.leadership is not None and not term.context.is_to_be_deleted(p):
             term.batch.add_leader_and_isr(p.replicas, p, is_new=False)

@@ -6,6 +6,7 @@ Handlers that end what a deletion may wait for (a reassignment, a dead broker) c
 import asyncio
 from collections.abc import Collection, Iterable
 
+from klamm.controller.decisions.pending_deletions import mark_answered
 from klamm.controller.decisions.reassignment import is_in_sync
 from klamm.controller.decisions.topic_deletion import Step, Survey, add_to_survey, decide_deletion_step
 from klamm.controller.events import (
@@ -116,6 +117,7 @@ async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStop
             f"restarted"
         )
         _suspend_deletions(term, partitions, why)
+    mark_answered(context, broker, event.errors)
     await on_replicas_deleted(term, broker, [p for p, e in event.errors.items() if e is ErrorCode.NONE])
     await _advance_deletions(term, dict.fromkeys(p.topic for p in asked))
 
