@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.support.ended_processes import all_gone
 from tests.support.records import check_each_record_once, make_records
 from tests.support.witnesses import Confluent
 
@@ -72,18 +73,6 @@ def up(directory: Path) -> Iterator[Up]:
     finally:
         running.process.kill()
         running.process.wait()
-
-
-def all_gone(processes: list[psutil.Process]) -> bool:
-    return all(map(is_gone, processes))
-
-
-def is_gone(process: psutil.Process) -> bool:
-    """Whether the process has ended; it may end between two looks at it."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_klamm_up_keeps_the_clusters_data_for_the_next_klamm_up(tmp_path: Path) -> None:

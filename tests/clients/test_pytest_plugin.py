@@ -14,6 +14,7 @@ import psutil
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
+from tests.support.ended_processes import all_gone
 
 from klamm.cli.admin.offset_resets import ResetKind
 from klamm.model.errors import UsageError
@@ -147,7 +148,7 @@ def test_a_killed_pytest_run_leaves_no_node_or_zookeeper_process(project: Path) 
 
         run.kill()
 
-        assert any(all(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in processes) for _ in ticks(20))
+        assert any(all_gone(processes) for _ in ticks(20))
 
 
 @pytest.fixture(scope="module")

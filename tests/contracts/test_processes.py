@@ -6,14 +6,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.support.ended_processes import has_ended
 
 from klamm.runtime.processes import Child, run, spawn, ticks
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
-
-
-def has_ended(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_child_process_has_exit_status_and_output_after_its_end(tmp_path: Path) -> None:

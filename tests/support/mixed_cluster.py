@@ -52,8 +52,8 @@ class MixedCluster(Cluster):
         klamm: Sequence[int] = (KLAMM,),
         overrides: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(directory, 0)
         ids = [*klamm, *kafka]
+        super().__init__(directory, len(ids))
         properties = {
             **local_properties(self.zookeeper.connect_string, len(kafka)),
             "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_S * 1000),
