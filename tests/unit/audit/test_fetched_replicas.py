@@ -35,5 +35,5 @@ def test_the_bounds_of_a_replica_are_asked_without_waiting_for_records() -> None
         cast(BlockingClient, client), (BrokerId(1), Address("b1", 9092)), AT, TOPIC_ID, 30.0, is_compacted=False
     )
 
-    assert log.bounds() == (5, 5, 5)
+    assert log.bounds() == (5, 5, 5, 5)
     assert [fetch.max_wait_ms for fetch in sent] == [0]

@@ -16,7 +16,7 @@ from klamm.audit.replicas.partitions import stored_partitions
 from klamm.audit.replicas.replica_log import ReplicaLog
 from klamm.audit.replicas.verification import Verified, verify_partition
 from klamm.cli.app import app
-from klamm.log.checkpoints import HIGH_WATERMARKS, offsets_text
+from klamm.log.checkpoints import HIGH_WATERMARKS, offsets_text, parse_offsets
 from klamm.log.log import Log
 from klamm.model.errors import UsageError
 from klamm.runtime.disk import RealDisk
@@ -152,6 +152,20 @@ class TestCompactedLogs:
         assert len(sizes) == 2
         assert found.divergences == ()
         assert found.unavailable == ()
+
+    async def test_a_checkpoint_older_than_the_last_compaction_is_no_reason_for_a_difference(
+        self, tmp_path: Path
+    ) -> None:
+        """Compaction goes up to the high watermark, which is checkpointed every five seconds."""
+        await self.compacted(tmp_path)
+        newest = parse_offsets((tmp_path / "two" / HIGH_WATERMARKS).read_bytes(), HIGH_WATERMARKS)[ORDERS]
+        for end in range(newest, 0, -7):
+            for name in NAMES:
+                (tmp_path / name / HIGH_WATERMARKS).write_bytes(offsets_text({ORDERS: end}))
+
+            found = verified(tmp_path)
+
+            assert found.divergences == (), end
 
     async def test_a_difference_while_compaction_is_at_work_for_the_first_time_is_not_reported(
         self, tmp_path: Path

@@ -67,8 +67,9 @@ class FetchedReplicaLog:
         except (Unreachable, RequestRefused) as error:
             raise ReplicaUnavailable(str(error)) from error
         except BrokenReplica:
-            return Bounds(start, start, start)
-        return Bounds(max(start, answer.log_start_offset), answer.high_watermark, answer.last_stable_offset)
+            return Bounds(start, start, start, start)
+        start, stable = max(start, answer.log_start_offset), answer.last_stable_offset
+        return Bounds(start, answer.high_watermark, stable, stable)
 
     def read(self, start: int, end: int, *, committed: bool) -> Iterator[Piece]:
         """The batches from the one with `start` on, before `end`.

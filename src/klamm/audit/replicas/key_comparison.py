@@ -11,7 +11,7 @@ import google_crc32c
 import numpy as np
 
 from klamm.audit.replicas.batch_comparison import damaged_batch
-from klamm.audit.replicas.replica_log import BrokenReplica, Piece, ReplicaLog
+from klamm.audit.replicas.replica_log import Bounds, BrokenReplica, Piece, ReplicaLog
 from klamm.client.committed_batches import committed_batches, data_batches
 from klamm.wire.vectors.groups import decode_group, group_batches
 
@@ -44,15 +44,23 @@ def compare_keys(logs: Sequence[KeyedLog]) -> KeyDifference | None:
     return min((d for key in keys if (d := _difference_of(key, logs))), key=lambda d: (d.offset, d.key), default=None)
 
 
-def read_keys(replica: ReplicaLog, start: int, own_end: int, common_end: int) -> KeyedLog:
-    """Read a replica up to its own end. Raises BrokenReplica, ReplicaUnavailable, RangeMoved."""
+def read_keys(replica: ReplicaLog, start: int, own: Bounds, common_end: int) -> KeyedLog:
+    """Read a replica up to its own end. Raises BrokenReplica, ReplicaUnavailable, RangeMoved.
+
+    That is behind its last stable offset in log directories: compaction knows a newer high watermark than the
+    checkpoint. What cannot be read there is left out.
+    """
     log = KeyedLog(replica, {}, set())
-    for piece in replica.read(start, own_end, committed=True):
-        for key, record in _records(piece):
-            if record.offset >= common_end:
-                log.superseded.add(key)
-            elif record.offset >= start:
-                log.last[key] = record
+    try:
+        for piece in replica.read(start, own.readable_end, committed=True):
+            for key, record in _records(piece):
+                if record.offset >= common_end:
+                    log.superseded.add(key)
+                elif record.offset >= start:
+                    log.last[key] = record
+    except BrokenReplica as error:
+        if error.offset < own.last_stable:
+            raise
     return log
 
 

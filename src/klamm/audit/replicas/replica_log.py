@@ -14,6 +14,8 @@ class Bounds(NamedTuple):
     start: int
     high_watermark: int
     last_stable: int
+    readable_end: int
+    """Up to there records are looked for because of which compaction may have removed earlier ones."""
 
 
 class Piece(NamedTuple):

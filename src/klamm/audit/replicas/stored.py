@@ -45,7 +45,9 @@ class StoredReplicaLog:
         if self._replica.high_watermark is None:
             raise ReplicaUnavailable(f"{self._replica.checkpoint} has no high watermark of this partition yet")
         try:
-            return Bounds(self._offsets.log_start(), self._offsets.high_watermark(), self._last_stable())
+            stable = self._last_stable()
+            end = max(stable, self._offsets.file_end())
+            return Bounds(self._offsets.log_start(), self._offsets.high_watermark(), stable, end)
         except (ReplicaGone, CorruptFile, OSError) as error:
             raise ReplicaUnavailable(str(error)) from error
 

@@ -111,7 +111,7 @@ def _compare(partition: TopicPartition, replicas: Sequence[ReplicaLog], bounds: 
     for replica, own in zip(replicas, bounds, strict=True):
         try:
             if replica.name not in broken:
-                logs.append(read_keys(replica, start, own.last_stable, stable_end))
+                logs.append(read_keys(replica, start, own, stable_end))
         except BrokenReplica as error:
             found.append(_of_broken(partition, replica, error))
     keys = compare_keys(logs)

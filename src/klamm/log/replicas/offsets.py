@@ -4,6 +4,7 @@ Source: UnifiedLog.scala (fetchOffsetByTimestamp, fetchLastStableOffsetMetadata,
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -48,6 +49,10 @@ class StoredOffsets:
     def high_watermark(self) -> int:
         """The checkpointed high watermark; the log start offset where no checkpoint has one yet."""
         return max(self._replica.high_watermark or 0, self.log_start())
+
+    def file_end(self) -> int:
+        """The offset after the last complete batch in the files; what is not committed yet is included."""
+        return self._retried(self._find_end)
 
     def last_stable(self) -> int:
         """The first offset of the transactions that are open at the high watermark, or the high watermark itself."""
@@ -94,6 +99,17 @@ class StoredOffsets:
     def _path(self, file: SegmentFile, kind: str) -> str:
         """The path of one of a segment's files."""
         return f"{self._replica.directory}/{segment_file(file.base_offset, kind)}{file.suffix}"
+
+    def _find_end(self) -> int:
+        """Look for the last complete batch of the last segment, behind which another one may be half written."""
+        end = self.high_watermark()
+        for file in self._files_from(end)[-1:]:
+            end = max(end, file.base_offset)
+            segment = open_segment(OpenFiles(self._disk, most=1), self._replica.directory, file)
+            with suppress(CorruptRecords):
+                for found in segment.headers_from(segment.offset_index.last_offset):
+                    end = max(end, found.header.next_offset)
+        return end
 
     # ---- times
 
