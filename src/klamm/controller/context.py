@@ -60,10 +60,8 @@ class ReplicasPendingDeletion:
     topic_id: uuid.UUID
     partitions: dict[int, Partition]
     """By partition number. These are only names for requests, and no longer partitions of the cluster."""
-    deletion_sent: set[int] = field(default_factory=set)
-    """The partition numbers that the broker was told to delete by topic id since it registered."""
     unanswered: set[int] = field(default_factory=set)
-    """The partition numbers whose deletion was sent without that, and not answered yet."""
+    """The partition numbers whose deletion was sent since the broker registered, and not answered yet."""
 
 
 @dataclass(slots=True, eq=False)

@@ -319,3 +319,18 @@ async def test_an_answer_to_a_leader_and_isr_before_an_unanswered_deletion_does_
 
     assert any(r.startswith("LISR a-0=") and r.endswith("+new -> 2") for r in await cluster.answer(2))
     assert cluster.pending_deletions() == []
+
+
+async def test_a_deletion_that_an_answer_caused_is_not_repeated_for_a_reassignment() -> None:
+    """A LeaderAndIsr for another change of the partition may have followed it."""
+    cluster = await deleted_offline_then_created_again()
+    await cluster.kill(1)
+    await cluster.start(2)
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
+    await cluster.start(1)
+    wanted = {TopicPartition("a", 0): (BrokerId(1), BrokerId(2), BrokerId(3))}
+
+    requests = await cluster.do(on_api_reassignment, ApiPartitionReassignment(wanted))
+
+    assert any(r.startswith("LISR") for r in requests)
+    assert not any(r.startswith("SR") for r in requests)

@@ -156,8 +156,8 @@ def plan_after_leader_and_isr(
 ) -> tuple[list[Partition], list[PendingReplica]]:
     """From a LeaderAndIsr response: replicas to delete now, and replicas that the broker does not have any more.
 
-    Each deletion is sent once: a second StopReplica could delete the log of the later topic. While one is not answered,
-    this answer is older than it. An accepted request without a topic id proves nothing.
+    While a deletion is not answered, this response may be older than it: a second StopReplica could delete the log of
+    the later topic. An accepted request without a topic id proves nothing.
     """
     accepted = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH) if requests_carry_topic_ids else ()
     stop: list[Partition] = []
@@ -170,8 +170,8 @@ def plan_after_leader_and_isr(
         if not held:
             continue
         if code == ErrorCode.INCONSISTENT_TOPIC_ID:
-            if not any(number in c.deletion_sent or number in c.unanswered for c in held):
-                held[0].deletion_sent.add(number)
+            if not any(number in c.unanswered for c in held):
+                held[0].unanswered.add(number)
                 stop.append(held[0].partitions[number])
         elif code in accepted and topic_id is not None:
             gone += ((record, partition) for record in held)

@@ -105,7 +105,6 @@ async def send_pending_deletions(term: TermContext, brokers: Sequence[BrokerId])
     """
     for broker in brokers:
         for record in pending_deletions_of(term.context, broker):
-            record.deletion_sent.clear()
             record.unanswered.clear()
     await _send_deletions(term, brokers, None)
 
