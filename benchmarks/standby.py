@@ -149,9 +149,10 @@ class Followed:
         fresh = Mirror(other, TimeSlices(), ControllerSettings(BrokerId(0)))
         await fresh.load()
         is_equal = describe(self.mirror.context) == describe(fresh.context) and self.mirror.mzxids == fresh.mzxids
+        is_read = not await self.mirror.unread_partitions()
         for opened in (self._session, other):
             await opened.close()
-        return is_equal and not self.mirror.unread_partitions()
+        return is_equal and is_read
 
 
 async def measure(mode: str, hosts: str, zookeeper: psutil.Process, writer: Writer, seconds: float) -> Measured:

@@ -40,7 +40,7 @@ class BlockingConnection:
         except ConnectionRefusedError as error:
             raise ConnectionRefused(f"no connection to {address}: {error}") from error
         except OSError as error:
-            raise NotConnected(f"no connection to {address}: {error or type(error).__name__}") from error
+            raise NotConnected(f"no connection to {address}: {str(error) or type(error).__name__}") from error
         try:
             self._versions = self._negotiate()
         except BaseException:
@@ -88,7 +88,7 @@ class BlockingConnection:
         try:
             self._socket.send(self._protocol.encode_unanswered(request.key, version, request.body(version)))
         except OSError as error:
-            raise ConnectionLost(f"{self.address}: cannot send: {error or type(error).__name__}") from error
+            raise ConnectionLost(f"{self.address}: cannot send: {str(error) or type(error).__name__}") from error
         greeting = next(negotiate(str(self.address)))
         self._send(InFlight(greeting.key, greeting.version), greeting.message)
 
@@ -111,7 +111,7 @@ class BlockingConnection:
             raise AnswerTimedOut(f"{self.address}: no response to {waiting} before the timeout ({error})") from error
         except OSError as error:
             raise ConnectionLost(
-                f"{self.address}: no response to {waiting}: {error or type(error).__name__}"
+                f"{self.address}: no response to {waiting}: {str(error) or type(error).__name__}"
             ) from error
         return self._protocol.decode(self._protocol.match(frame), frame)
 
@@ -137,7 +137,7 @@ class BlockingConnection:
         try:
             self._socket.send(self._protocol.send(sent, message))
         except OSError as error:
-            raise ConnectionLost(f"{self.address}: cannot send {sent}: {error or type(error).__name__}") from error
+            raise ConnectionLost(f"{self.address}: cannot send {sent}: {str(error) or type(error).__name__}") from error
 
 
 class BlockingClient:

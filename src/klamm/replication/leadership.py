@@ -147,7 +147,7 @@ class Leadership:
             log.error(
                 "LeaderAndIsr refused: the log on this broker belongs to another topic of that name",
                 partition=str(topic_partition),
-                topic_id_of_log=id_to_text(known_id or ZERO_ID),
+                topic_id_of_log=id_to_text(known_id),
                 topic_id_of_request=id_to_text(instruction.topic_id),
                 action=f"See klamm explain {topic_partition}.",
             )

@@ -136,7 +136,7 @@ class RecordRepair:
             except StorageFailed:
                 raise
             except (KlammError, OSError, TimeoutError) as error:
-                problems.append(f"broker {source}: {error or type(error).__name__}")
+                problems.append(f"broker {source}: {str(error) or type(error).__name__}")
                 continue
             finally:
                 end_point.close()

@@ -153,7 +153,7 @@ class WireMessage(WireStruct, gc=False):
         except TooManyElements:
             raise OversizedMessage(codec.message.name, version, max_elements) from None
         except _DECODE_ERRORS as error:
-            reason = f"the {len(buffer) - offset} bytes from here do not parse ({error or type(error).__name__})"
+            reason = f"the {len(buffer) - offset} bytes from here do not parse ({str(error) or type(error).__name__})"
             raise MalformedMessage(codec.message.name, version, "", offset, reason) from error
 
 

@@ -4,7 +4,7 @@ import pytest
 from tests.support.scripted_brokers import ScriptedCluster, ScriptedWorld
 
 from klamm.client.blocking import BlockingConnection, BlockingSettings
-from klamm.client.errors import ConnectionLost
+from klamm.client.errors import ConnectionLost, NotConnected
 from klamm.model.cluster import Address
 
 ANSWERS = {
@@ -25,3 +25,16 @@ def test_a_port_that_does_not_speak_kafkas_protocol_is_named_with_the_remedy(
     with pytest.raises(ConnectionLost, match=rf"{at} does not speak Kafka's protocol: .*port of a broker's PLAINTEXT"):
         BlockingConnection(world, at, BlockingSettings("test", 1.0, 1.0))
     assert world.connections[0].closed
+
+
+def test_a_connection_that_fails_without_a_text_names_the_kind_of_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ScriptedWorld(ScriptedCluster({}))
+    at = Address(*next(iter(world.cluster.brokers.values())))
+
+    def refuse(host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> None:
+        raise OSError
+
+    monkeypatch.setattr(world, "connect", refuse)
+
+    with pytest.raises(NotConnected, match=rf"^no connection to {at}: OSError$"):
+        BlockingConnection(world, at, BlockingSettings("test", 1.0, 1.0))

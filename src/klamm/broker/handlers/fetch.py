@@ -10,7 +10,6 @@ from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
-from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_data import FetchData, FetchParams, FetchPartition, Isolation
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
 from klamm.replication.fetch_waiter import CachedPartition
@@ -187,4 +186,4 @@ class Fetch:
 def _topic_key(entry: tuple[CachedPartition, FetchData]) -> tuple[str | None, uuid.UUID]:
     """The topic's name and id, by which the response groups partitions."""
     request = entry[0].request
-    return request.topic, request.topic_id or ZERO_ID
+    return request.topic, request.topic_id
