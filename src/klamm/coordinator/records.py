@@ -141,7 +141,8 @@ def group_value(group: Group, assignments: Mapping[str, bytes], version: int) ->
 def group_value_in_steps(group: Group, assignments: Mapping[str, bytes], version: int) -> Generator[None, None, bytes]:
     """Encode as `group_value` does, and pause after each piece of a large group.
 
-    The caller gives up where the group has changed during a pause.
+    The caller gives up where another rebalance began during a pause. A static member that is replaced meanwhile is
+    encoded under the id that it had before.
     """
     since = group.state_since_ms
     value = GroupMetadataValue(
@@ -152,21 +153,21 @@ def group_value_in_steps(group: Group, assignments: Mapping[str, bytes], version
         _NO_TIMESTAMP if since is None else since,
         [],
     )
-    members = list(group.members.values())
+    members = list(group.members.items())
     for start in range(0, len(members), PIECE):
         if start:
             yield
         piece = members[start : start + PIECE]
-        value.members.extend(_member_value(group, member, assignments[member.member_id]) for member in piece)
+        value.members.extend(_member_value(group, name, member, assignments[name]) for name, member in piece)
     return (yield from encode_record_in_steps(value, version))
 
 
-def _member_value(group: Group, member: Member, assignment: bytes) -> MemberMetadata:
+def _member_value(group: Group, member_id: str, member: Member, assignment: bytes) -> MemberMetadata:
     """Return the member as it is stored in the group's metadata record."""
     protocol = group.protocol_name
     assert protocol is not None, f"group {group.group_id} has members and no protocol"
     return MemberMetadata(
-        member.member_id,
+        member_id,
         member.instance_id,
         member.client_id,
         member.client_host,

@@ -230,6 +230,31 @@ def test_the_records_of_a_large_group_reach_the_log_in_their_order() -> None:
     play(body)
 
 
+class YieldingSlices(CountedSlices):
+    """Every checkpoint lets other tasks run."""
+
+    async def checkpoint(self, items: int = 1) -> None:
+        await asyncio.sleep(0)
+
+
+def test_static_members_of_a_large_group_that_restart_together_are_all_answered_and_stored() -> None:
+    async def body(room: Room) -> None:
+        joins = [room.join(instance_id=f"i{number}") for number in range(3 * PIECE)]
+        await asyncio.sleep(6.5)
+        await room.complete(joins)
+        room.groups._context.topic._slices = YieldingSlices()
+
+        again = [room.join(instance_id=f"i{number}") for number in (0, 3 * PIECE - 1, PIECE)]
+        await asyncio.sleep(1)
+
+        assert [(join.result().error, join.result().generation) for join in again] == [(ErrorCode.NONE, 1)] * 3
+        stored = read_group_value(GROUP, room.log.records()[-1].value or b"")
+        assert stored.members.keys() == room.group().members.keys()
+        assert stored.leader_id == again[0].result().member_id
+
+    play(body)
+
+
 @pytest.mark.parametrize("checkpoint", range(2, 2 * MEMBERS // PIECE, 20))
 def test_a_member_that_changes_its_protocols_while_a_generation_begins_rebalances_the_large_group(
     checkpoint: int,

@@ -152,6 +152,26 @@ def test_a_restarting_static_member_is_answered_by_a_rebalance_that_begins_meanw
     play(body)
 
 
+def test_a_restarting_static_member_that_is_removed_meanwhile_for_its_missing_sync_group_is_answered() -> None:
+    async def body(room: Room) -> None:
+        joins = [room.join(instance_id=f"i{n}", session_timeout_ms=60_000, rebalance_timeout_ms=20_000) for n in (0, 1)]
+        await asyncio.sleep(6.5)
+        leader, _ = (join.result() for join in joins)
+        assert (await room.sync(leader, {leader.member_id: b"all"})).error is ErrorCode.NONE
+        room.log.held = []
+        await asyncio.sleep(18)
+        again = room.join(instance_id="i1", session_timeout_ms=60_000, rebalance_timeout_ms=20_000)
+        await asyncio.sleep(3)
+        assert again.done()
+        assert again.result().error is ErrorCode.UNKNOWN_MEMBER_ID
+        assert room.group().state is PREPARING_REBALANCE
+        room.log.release()
+        await settle()
+        assert list(room.group().static_members) == ["i0"]
+
+    play(body)
+
+
 def test_join_group_with_a_member_id_and_an_unknown_instance_id_is_refused() -> None:
     async def body(room: Room) -> None:
         leader, _ = await static_group(room)

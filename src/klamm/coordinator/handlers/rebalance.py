@@ -211,6 +211,8 @@ def _on_sync_timeout(context: CoordinatorContext, group: Group, generation: int)
         return
     late = group.members[missing[0]]
     for member_id in missing:
+        # a static member that has just joined again waits for its new id to be stored
+        group.answer_join(group.members[member_id], JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
         group.remove(member_id)
     prepare(context, group, RebalanceCause("sync timeout", f"no SyncGroup came from {', '.join(missing)}", late))
 
