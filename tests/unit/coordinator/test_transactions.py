@@ -213,6 +213,41 @@ def test_a_fenced_transaction_coordinator_writes_no_more_markers_and_no_final_st
     play(body)
 
 
+@pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
+def test_a_fenced_transaction_coordinator_that_is_elected_again_writes_its_markers_again(error: ErrorCode) -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0, P1)
+        room.leaders.errors[P1] = [error]
+        await room.end(producer)
+        await asyncio.sleep(5)
+        await room.elect(0)
+        assert len(room.leaders.markers) == 1
+
+        await room.elect(2)  # after another coordinator in epoch 1, of which this broker was not told
+
+        assert [(m.coordinator_epoch, m.partitions) for m in room.leaders.markers[1:]] == [(2, frozenset((P1,)))]
+        assert room.transaction.state is COMPLETE_COMMIT
+        assert await room.add(producer, P0) == ErrorCode.NONE
+
+    play(body)
+
+
+def test_a_fenced_marker_that_was_sent_before_the_coordinators_newest_election_is_sent_again() -> None:
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0)
+        room.leaders.errors[P0] = [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+        room.leaders.held = asyncio.Event()
+        await room.end(producer)
+        await settle()
+        await room.elect(2)
+        room.leaders.held.set()
+        await asyncio.sleep(1)
+        assert [m.coordinator_epoch for m in room.leaders.markers] == [0, 2]
+        assert room.transaction.state is COMPLETE_COMMIT
+
+    play(body)
+
+
 @pytest.mark.parametrize("error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
 def test_a_partition_that_permanently_refuses_markers_does_not_block_the_transactions_end(error: ErrorCode) -> None:
     async def body(room: Room) -> None:
@@ -225,12 +260,21 @@ def test_a_partition_that_permanently_refuses_markers_does_not_block_the_transac
     play(body)
 
 
-def test_writing_the_final_transaction_state_is_retried_while_the_log_is_unavailable() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,  # also where the log moves to another log directory
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+def test_writing_the_final_transaction_state_is_retried_while_the_log_is_unavailable(error: ErrorCode) -> None:
     async def body(room: Room) -> None:
         producer = await room.ongoing(P0)
         room.leaders.held = asyncio.Event()
         await room.end(producer)
-        room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT]
+        room.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS, error]
         room.leaders.held.set()
         await settle()
         assert room.coordinator.counts.completion_retries == 1

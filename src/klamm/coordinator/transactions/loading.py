@@ -10,7 +10,7 @@ import structlog
 from klamm.coordinator.ownership import Loading, PartitionOwnership
 from klamm.coordinator.topic_partitions import TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.context import TransactionContext
-from klamm.coordinator.transactions.markers import start_completion
+from klamm.coordinator.transactions.markers import resume_completions, start_completion
 from klamm.coordinator.transactions.owned import Owned, StatePartition
 from klamm.coordinator.transactions.records import read_key, read_value
 from klamm.coordinator.transactions.states import PREPARED
@@ -80,13 +80,15 @@ class TransactionOwnership(PartitionOwnership):
     def elected(self, number: int, epoch: int) -> None:
         """Load the partition, see `PartitionOwnership.elected`; one that is served writes markers in the new epoch.
 
-        Another broker may have led the partition in between, and written markers with its epoch, which would fence
-        those of the old one.
+        Another broker may have led the partition in between, and written markers with its epoch, which fence those of
+        the old one: what was given up for that reason begins again.
         """
         super().elected(number, epoch)
         partition = self.partition(number)
-        if partition.owned is not None and partition.epoch is not None:
-            partition.owned.coordinator_epoch = partition.epoch
+        owned = partition.owned
+        if owned is not None and partition.epoch is not None and partition.epoch > owned.coordinator_epoch:
+            owned.coordinator_epoch = partition.epoch
+            resume_completions(self._context, owned)
 
     async def load(self, number: int, loading: Loading) -> int:
         """Read partition `number` of `__transaction_state` and add its transactions; returns their number."""

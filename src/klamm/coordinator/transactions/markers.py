@@ -48,12 +48,21 @@ def start_completion(context: TransactionContext, owned: Owned, transaction: Tra
     context.tasks.start(_complete(context, owned, transaction, transition))
 
 
+def resume_completions(context: TransactionContext, owned: Owned) -> None:
+    """Write the markers again that were given up, because this broker leads in a newer leader epoch now."""
+    given_up, owned.given_up = owned.given_up, []
+    for transaction in given_up:
+        transaction.pending = None
+        start_completion(context, owned, transaction)
+
+
 async def _complete(
     context: TransactionContext, owned: Owned, transaction: Transaction, transition: Transition
 ) -> None:
     """Write the markers of a prepared transaction, then store that it is complete.
 
-    Ends early where this broker no longer coordinates the transaction: the next coordinator does it again.
+    Ends early where this broker no longer coordinates the transaction: the next coordinator does it again. After
+    every error but that it is stored again: nobody else ends the transaction as long as this broker leads.
     """
     try:
         await _Delivery(context, owned, transaction).run()
@@ -65,10 +74,11 @@ async def _complete(
         )
         context.journal.transaction(transaction.transactional_id, "markers given up", is_routine=False,
                                     why=str(reason))  # fmt: skip
+        owned.given_up.append(transaction)
         return
     while context.transactions.is_current(owned):
         error = await store(context, owned, transaction, transition, is_retried=True)
-        if error is not ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        if not error:
             return
         context.counts.completion_retries += 1
         try:
@@ -172,7 +182,8 @@ class _Delivery:
             )
             return partitions
         self._remove([p for p in partitions if errors.get(p) in _MARKED])
-        self._check_fenced(errors)
+        if marker.coordinator_epoch == self._owned.coordinator_epoch:  # else it was sent before the newest election
+            self._check_fenced(errors)
         return [p for p in partitions if errors.get(p) not in _MARKED]
 
     def _check_fenced(self, errors: Mapping[TopicPartition, ErrorCode]) -> None:

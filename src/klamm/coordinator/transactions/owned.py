@@ -17,6 +17,8 @@ class Owned:
     coordinator_epoch: int
     """The leader epoch of the partition: markers of an older coordinator are fenced by it."""
     transactions: dict[str, Transaction] = field(default_factory=dict)
+    given_up: list[Transaction] = field(default_factory=list)
+    """Prepared ones whose markers were fenced: they stay so as long as the leader epoch does."""
 
 
 @dataclass(slots=True, eq=False)

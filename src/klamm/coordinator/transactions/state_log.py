@@ -62,8 +62,8 @@ async def store(
 ) -> ErrorCode:
     """Write the transition that the transaction has begun, then apply it; an error leaves the transaction as it was.
 
-    `why`: for the journal, what ended the transaction where its producer did not. With `is_retried`, if the log is not
-    available now, the transition stays pending and the caller writes it again.
+    `why`: for the journal, what ended the transaction where its producer did not. With `is_retried`, the transition
+    stays pending after an error, and the caller writes it again.
     """
     if not context.transactions.is_current(owned):
         return ErrorCode.NOT_COORDINATOR
@@ -85,7 +85,7 @@ async def store(
     )
     context.journal.transaction(transaction.transactional_id, "not stored", is_routine=False, why=error.name,
                                 state=transition.state)  # fmt: skip
-    if not (is_retried and error is ErrorCode.COORDINATOR_NOT_AVAILABLE):
+    if not is_retried:
         transaction.pending = None
     return error
 
