@@ -180,16 +180,19 @@ class GroupOffsets:
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Remove committed offsets and unfinished commits of the partitions.
 
-        Returns the partitions that had a committed offset.
+        Returns the partitions that have a record in the log, which a tombstone has to follow.
         """
-        requested = list(partitions)
-        for partition in requested:
-            self._pending.pop(partition, None)
+        removed: list[TopicPartition] = []
+        for partition in partitions:
+            is_pending = self._pending.pop(partition, None) is not None
+            is_committed = self.committed.pop(partition, None) is not None
+            if is_pending or is_committed:
+                removed.append(partition)
             for offsets in self.transactional.values():
                 offsets.pop(partition, None)
             for prepared in self._prepared_commits():
                 prepared.left.pop(partition, None)
-        return self.expire(requested)
+        return removed
 
     def expire(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Remove the committed offsets of the partitions. Returns the partitions that had a committed offset."""

@@ -90,10 +90,14 @@ class GroupCoordinator:
         """Load the groups of partitions that this broker begins to lead, and unload those it no longer leads."""
         self._ownership.on_leadership_change(change)
 
-    def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove the committed offsets of partitions that are deleted."""
+    def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> "asyncio.Task[None] | None":
+        """Remove the committed offsets of partitions that are deleted; returns a task where that takes longer.
+
+        Offsets that are committed for a new topic of that name before the task has ended may be removed, too.
+        """
         if deleted := list(partitions):
-            self._context.spawn(removal.remove_deleted_partitions(self._context, deleted, self._slices))
+            return self._context.spawn(removal.remove_deleted_partitions(self._context, deleted, self._slices))
+        return None
 
     def on_transaction_completed(self, producer_id: int, partitions: Iterable[int], is_commit: bool) -> None:
         """Commit or drop the producer's offsets, because the transaction's marker was written to these partitions."""

@@ -8,6 +8,7 @@ from klamm.coordinator.ownership import CoordinatedPartition
 from klamm.coordinator.states import DEAD
 from klamm.coordinator.topic_partitions import partition_for
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 
 
 @dataclass(slots=True, eq=False)
@@ -15,6 +16,8 @@ class OffsetsPartition(CoordinatedPartition):
     groups: dict[str, Group] = field(default_factory=dict)
     ended: dict[int, bool] = field(default_factory=dict)
     """Producer ids whose transaction's marker was written during the load, and whether it commits."""
+    deleted: dict[TopicPartition, None] = field(default_factory=dict)
+    """Partitions that were deleted during the load."""
 
 
 class Groups:
@@ -60,6 +63,13 @@ class Groups:
         del groups[group.group_id]
         self.close_for_producers(group)
         return True
+
+    def note_deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remember deleted partitions for the groups that are being loaded: not all of them are here yet."""
+        gone = dict.fromkeys(partitions)
+        for partition in self._partitions.values():
+            if partition.loading is not None:
+                partition.deleted |= gone
 
     def __iter__(self) -> Iterator[Group]:
         for partition in self._partitions.values():

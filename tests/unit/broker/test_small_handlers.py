@@ -1,8 +1,11 @@
 """DescribeCluster, InitProducerId, and what is handed to the controller, in every version."""
 
+import asyncio
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
+from tests.support.waiting import settle
 from tests.unit.broker.cluster_state import cache, partition, request, update
 
 from klamm.broker.handlers.control import Control
@@ -26,6 +29,7 @@ from klamm.wire.messages import (
     EnvelopeRequest,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    UpdateMetadataResponse,
 )
 
 
@@ -163,6 +167,7 @@ def test_update_metadata_of_an_older_controller_epoch_is_ignored(epoch: int, err
         request(ApiKey.UPDATE_METADATA, 8), message
     )
 
+    assert isinstance(response, UpdateMetadataResponse)
     assert (response.error_code, empty.has_topic("orders")) == (error, known)
 
 
@@ -176,6 +181,7 @@ def test_update_metadata_with_an_unknown_security_protocol_is_refused_and_change
         request(ApiKey.UPDATE_METADATA, 8), message
     )
 
+    assert isinstance(response, UpdateMetadataResponse)
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert not empty.has_topic("orders")
 
@@ -191,3 +197,29 @@ def test_update_metadata_that_deletes_a_topics_last_partition_removes_the_topic(
         control.update_metadata(request(ApiKey.UPDATE_METADATA, 8), message)
 
     assert gone == ["orders"]
+
+
+async def test_update_metadata_is_answered_once_the_offsets_of_deleted_partitions_are_removed() -> None:
+    known = MetadataCache("PLAINTEXT")
+    go_on = asyncio.Event()
+
+    async def remove() -> None:
+        await go_on.wait()
+
+    def on_deleted(partitions: Sequence[TopicPartition]) -> "asyncio.Task[None] | None":
+        return asyncio.get_running_loop().create_task(remove()) if partitions else None
+
+    control = Control(known, Gate(), on_partitions_deleted=on_deleted)  # type: ignore[arg-type]
+    answers = []
+    for state in (partition(0, 1), partition(0, -2)):
+        message = update({"orders": [state]})
+        message.controller_epoch = 5
+        answers.append(control.update_metadata(request(ApiKey.UPDATE_METADATA, 8), message))
+
+    assert isinstance(answers[0], UpdateMetadataResponse)
+    assert isinstance(answers[1], Coroutine)
+    waiting = asyncio.ensure_future(answers[1])
+    await settle()
+    assert not waiting.done()
+    go_on.set()
+    assert (await waiting).error_code == ErrorCode.NONE

@@ -144,6 +144,59 @@ def test_a_groups_first_unfinished_offset_commit_is_dropped_when_its_partition_i
     play(body)
 
 
+def test_the_next_coordinator_does_not_have_an_unfinished_offset_commit_of_a_deleted_partition() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({OTHER: 7})
+        held: list[asyncio.Future[None]] = []
+        room.log.held = held
+        waiting = asyncio.ensure_future(room.commit({P0: 6}))
+        await settle()
+        room.log.held = None
+        room.groups.on_partitions_deleted([P0])
+        held[0].set_result(None)
+        await waiting
+        assert list(room.log.stored())[-2:] == ["orders-0: 6", "orders-0: removed"]
+        other = await take_over(room)
+        assert other.fetch() == {OTHER: 7}
+
+    play(body)
+
+
+def test_offsets_of_a_partition_that_is_deleted_while_its_group_is_loaded_are_removed() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5, OTHER: 7})
+        await room.commit({P0: 9}, group_id="second")
+        await write_transactional(room, offset_records(6))
+        other = room.restart()
+        other.groups._ownership.elected(0, 1)
+        other.groups.on_partitions_deleted([P0])
+        await settle()
+        assert other.fetch([P0, OTHER], require_stable=True) == {P0: -1, OTHER: 7}
+        assert other.groups.describe_group("second").state == "Dead"
+        assert list(room.log.stored()).count("orders-0: removed") == 2
+
+        await room.commit({P0: 1})
+        again = await take_over(room, 2)
+        assert again.fetch([P0]) == {P0: 1}
+
+    play(body)
+
+
+def test_a_partition_that_was_deleted_during_an_earlier_load_keeps_its_offsets() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5})
+        other = room.restart()
+        ownership = other.groups._ownership
+        ownership.elected(0, 1)
+        other.groups.on_partitions_deleted([P0])
+        ownership.resigned(0, 2)
+        ownership.elected(0, 3)
+        await settle()
+        assert other.fetch() == {P0: 5}
+
+    play(body)
+
+
 def test_an_unfinished_txn_offset_commit_is_dropped_when_its_partition_is_deleted() -> None:
     async def body(room: Room) -> None:
         room.log.held = []

@@ -1,6 +1,7 @@
 """Control requests: LeaderAndIsr, UpdateMetadata, StopReplica. Source: KafkaApis.scala, ReplicaManager.scala."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import structlog
@@ -25,6 +26,9 @@ STOP_REPLICA: Final = Offered(ApiKey.STOP_REPLICA, 0, 4)
 UPDATE_METADATA: Final = Offered(ApiKey.UPDATE_METADATA, 0, 8)
 log = structlog.get_logger("node")
 
+OnPartitionsDeleted = Callable[[Sequence[TopicPartition]], "asyncio.Task[None] | None"]
+"""Returns a task where the rest of the work takes longer."""
+
 
 class Control:
     """Serves the controller's requests."""
@@ -34,7 +38,7 @@ class Control:
         cache: MetadataCache,
         replicas: ReplicaManager,
         on_topic_gone: Callable[[str], None] = lambda _topic: None,
-        on_partitions_deleted: Callable[[Sequence[TopicPartition]], None] = lambda _partitions: None,
+        on_partitions_deleted: OnPartitionsDeleted = lambda _partitions: None,
     ) -> None:
         """`on_topic_gone` gets each topic that was deleted, `on_partitions_deleted` the partitions; none may raise."""
         self._cache = cache
@@ -50,10 +54,13 @@ class Control:
         """Answer StopReplica: stop the replicas that the controller names, and delete those it says to delete."""
         return await self._replicas.stop_replicas(message, request.version)
 
-    def update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    def update_metadata(
+        self, request: Request, message: UpdateMetadataRequest
+    ) -> UpdateMetadataResponse | Awaitable[UpdateMetadataResponse]:
         """Answer UpdateMetadata: put what the controller sends into the metadata cache.
 
-        Deleted partitions and a changed set of live brokers are reported to the parts that depend on them.
+        Deleted partitions and a changed set of live brokers are reported to the parts that depend on them. Deletions
+        are finished before the response, as in Kafka: the controller's next request may make the topic anew.
         """
         refusal = self._replicas.check_update_metadata(message.broker_epoch, message.controller_epoch)
         if refusal:
@@ -71,7 +78,13 @@ class Control:
         for topic in dict.fromkeys(p.topic for p in deleted):
             if not self._cache.has_topic(topic):
                 self._on_topic_gone(topic)
-        self._on_partitions_deleted(deleted)
+        removal = self._on_partitions_deleted(deleted)
         if self._cache.brokers.keys() != before:
             self._replicas.on_live_brokers_changed()
-        return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+        return UpdateMetadataResponse(error_code=ErrorCode.NONE) if removal is None else _answer_after(removal)
+
+
+async def _answer_after(work: "asyncio.Task[None]") -> UpdateMetadataResponse:
+    """The response to UpdateMetadata, once the work has ended; an error of it is logged by whoever started it."""
+    await asyncio.wait([work])
+    return UpdateMetadataResponse(error_code=ErrorCode.NONE)

@@ -9,7 +9,7 @@ from klamm.coordinator.context import CoordinatorContext
 from klamm.coordinator.decision_journal import RebalanceCause
 from klamm.coordinator.group import Group
 from klamm.coordinator.groups import OffsetsPartition
-from klamm.coordinator.handlers import rebalance
+from klamm.coordinator.handlers import rebalance, removal
 from klamm.coordinator.loaded_groups import LoadedGroups
 from klamm.coordinator.ownership import Loading, PartitionOwnership
 from klamm.coordinator.requests import JoinResult, SyncResult
@@ -46,9 +46,16 @@ class Ownership(PartitionOwnership):
                 break
             await self._add(group, partition, loading)
             count += 1
+        await self._remove_deleted(partition, loading)
         if partition.loading is loading:
             self._context.groups.end_loaded_transactions(number)
         return count
+
+    async def _remove_deleted(self, partition: OffsetsPartition, loading: Loading) -> None:
+        """Remove offsets of partitions that were deleted during the load; none are committed before it ends."""
+        while partition.loading is loading and partition.deleted:
+            gone, partition.deleted = partition.deleted, {}
+            await removal.remove_offsets_from(self._context, list(partition.groups.values()), gone, self._slices)
 
     async def _add(self, group: Group, partition: OffsetsPartition, loading: Loading) -> None:
         """Add a loaded group and start a full session for each of its members, in time slices.
@@ -73,6 +80,7 @@ class Ownership(PartitionOwnership):
         partition = self.partition(number)
         groups, partition.groups = partition.groups, {}
         partition.ended.clear()
+        partition.deleted.clear()
         count = len(groups)
         for group in groups.values():
             self._context.groups.close_for_producers(group)

@@ -3,7 +3,7 @@
 Source: GroupMetadataManager.cleanupGroupMetadata (3.9).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import structlog
 
@@ -18,7 +18,7 @@ log = structlog.get_logger("groups")
 
 
 async def remove_offsets(context: CoordinatorContext, group: Group, partitions: Sequence[TopicPartition]) -> int:
-    """Remove offsets of these partitions, including commits under way; returns how many were committed."""
+    """Remove offsets of these partitions, including commits under way; returns how many are in the log."""
     return await _finish_removal(context, group, group.offsets.remove(partitions))
 
 
@@ -67,7 +67,15 @@ async def remove_deleted_partitions(
 ) -> None:
     """Remove the offsets of deleted partitions, since a new topic of the same name begins at 0."""
     gone = frozenset(deleted)
-    async for group in slices.each(list(context.groups)):
+    context.groups.note_deleted(gone)
+    await remove_offsets_from(context, list(context.groups), gone, slices)
+
+
+async def remove_offsets_from(
+    context: CoordinatorContext, groups: Iterable[Group], gone: Container[TopicPartition], slices: Slices
+) -> None:
+    """Remove the offsets of deleted partitions from these groups."""
+    async for group in slices.each(groups):
         if group.state is not DEAD and (found := group.offsets.among(gone)):
             context.journal.offsets_removed(group, "the partitions were deleted", found)
             count = await remove_offsets(context, group, found)
