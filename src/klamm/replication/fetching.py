@@ -280,6 +280,8 @@ class FetchService:
             hosted = cached.hosted
             if not isinstance(hosted, Partition):  # it is None before the first read and after a change of roles
                 hosted = self._find_and_subscribe(cached)
+            else:
+                _check_topic_id(hosted, cached)  # it may have had no log, or no id, when it was found
             return read_partition(hosted, cached, params, limits, read_before)
         except PartitionRefused as refusal:
             return FetchData(refusal.code)
@@ -365,14 +367,20 @@ class FetchService:
         topic_partition = cached.topic_partition
         assert topic_partition is not None
         partition = self._hosted.find(topic_partition)
-        if topic_id != ZERO_ID and partition.topic_id is not None and partition.topic_id != topic_id:
-            raise PartitionRefused(
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{topic_partition} has topic id {partition.topic_id}, the request names {topic_id}",
-            )
+        _check_topic_id(partition, cached)
         cached.hosted = partition
         cached.subscribe()
         return partition
+
+
+def _check_topic_id(partition: Partition, cached: CachedPartition) -> None:
+    """Raise PartitionRefused where the log of the partition belongs to another topic than the one requested."""
+    requested, own = cached.request.topic_id, partition.topic_id
+    if requested not in (own, ZERO_ID) and own is not None:
+        raise PartitionRefused(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"{partition.topic_partition} has topic id {own}, the request names {requested}",
+        )
 
 
 async def _intact_part(records: Records) -> tuple[Records, str | None]:

@@ -1,10 +1,11 @@
 """What a fetch in a session reads, sends and waits for."""
 
 import asyncio
+import uuid
 from typing import Any, cast
 
 import pytest
-from tests.support.replica_cluster import P0, ReplicaCluster
+from tests.support.replica_cluster import P0, ReplicaCluster, leader_and_isr
 from tests.unit.replication.fetching import SIZE, alone, at, now, one, put
 from tests.unit.replication.runs import Run
 
@@ -156,6 +157,28 @@ def test_a_fetch_session_reads_a_partition_that_was_removed_and_created_again(ru
         await alone(cluster)
         back = await ask(cluster, session_id=first.session_id, epoch=2)
         assert [d.error for _, d in back.partitions] == [ErrorCode.NONE]
+
+    run(scenario)
+
+
+def test_a_fetch_session_gets_no_records_of_the_next_topic_of_that_name(run: Run) -> None:
+    """The session looks the partition up while LeaderAndIsr still opens its log, so that no topic id is known."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster)
+        await put(cluster)
+        first = await ask(cluster, at(0))
+        hosted = cluster.brokers[1]._hosted
+        hosted.remove(P0)
+        del cluster.logs[1].logs[P0]
+        hosted.create(P0)
+        early = await ask(cluster, session_id=first.session_id, epoch=1)
+        assert [data.error for _, data in early.partitions] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        request = leader_and_isr(1, (1,), (1,), 0, 1, topic_id=uuid.UUID(int=78))
+        await cluster.brokers[1].become_leader_or_follower(request, 7)
+        await put(cluster)
+        late = await ask(cluster, session_id=first.session_id, epoch=2)
+        assert [data.error for _, data in late.partitions] == [ErrorCode.INCONSISTENT_TOPIC_ID]
 
     run(scenario)
 
