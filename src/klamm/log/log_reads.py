@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from klamm.log.errors import ColdRead, CorruptFile, NotCached, OffsetOutOfRange
+from klamm.log.errors import ColdRead, CorruptFile, NotCached, OffsetOutOfRange, StorageFailed
 from klamm.log.file_slice import FileSlice
 from klamm.log.local_log import ReadResult
 from klamm.log.log_storage import LogStorage
@@ -157,14 +157,18 @@ class ReadableLog(LogStorage):
         """
         for attempt in range(_MAX_SEARCHES):
             self._check_usable()
-            active = self.segments.active
-            active.write_indexes()
+            self.segments.active.write_indexes()
+            before = list(self.segments)
             segments = searched_segments(self.segments, timestamp, self._log_start)
             search = OffsetSearch(self.directory, segments, timestamp, self._log_start)
             result = await self._world.workers.run(find_in_files, self._world.disk, search)
             is_last = attempt == _MAX_SEARCHES - 1
             if result.problem is None:
                 return result.found
+            if is_last and result.errno in (None, errno.ENOENT) and not set(before) <= set(self.segments):
+                raise StorageFailed(  # neither the disk nor the records are to blame
+                    f"segments of {self.directory} were replaced each time while they were searched. Retry."
+                )
             if result.errno not in (None, errno.ENOENT) or (result.errno is not None and is_last):
                 raise OSError(result.errno, result.problem)
             if is_last:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.log.support import NOW_MS, Partition, _walk, batch
 
 from klamm.log import segment
+from klamm.log.errors import StorageFailed
 from klamm.log.loader import CheckpointedState
 from klamm.log.log import Log
 from klamm.log.lookup import FoundOffset, find_in_files
@@ -245,15 +246,47 @@ def test_a_timestamp_lookup_is_repeated_when_its_segment_is_deleted_meanwhile(or
     assert len(workers.calls) == 2
 
 
+@pytest.mark.parametrize("kind", ["removed", "replaced"])
+def test_segments_that_are_replaced_during_each_attempt_of_a_timestamp_lookup_do_not_fail_the_log(
+    orders: Partition, kind: str
+) -> None:
+    """Compaction replaces one segment after the other, which must not look like a broken disk or damaged records."""
+    workers = RecordingWorkers()
+    orders.world = replace(orders.world, workers=workers)
+    log = orders.open(retention_bytes=-1, retention_ms=-1)
+    for time in range(9):
+        log.append_as_leader(build_batch([NewRecord(b"v", None, time)] * 9, Codec.ZSTD), 0)
+        log.roll()
+    log.update_high_watermark(log.end_offset)
+
+    def change() -> None:
+        first, second = [segment for segment in log.segments if segment.size][:2]
+        if kind == "removed":
+            log.advance_start_offset(second.base_offset)
+            log.delete_old_segments()
+        else:
+            log._local.remove([first])
+            log._local._create_segment(first.base_offset)
+
+    workers.before_each_call = change
+
+    with pytest.raises(StorageFailed, match="replaced each time"):
+        at_timestamp(log, 0)
+
+    assert (len(workers.calls), log.has_failed) == (3, False)
+
+
 class RecordingWorkers(InlineWorkers):
     """Remembers the calls that it runs."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []
         self.before_first_call: Callable[[], object] = lambda: None
+        self.before_each_call: Callable[[], object] = lambda: None
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if not self.calls:
             self.before_first_call()
+        self.before_each_call()
         self.calls.append(call)
         return await super().run(call, *args, **kwargs)
