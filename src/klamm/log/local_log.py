@@ -167,9 +167,9 @@ class LocalLog:
         """Truncate the log to `offset`; returns the names of the files to delete later. Raises OSError.
 
         A batch that contains `offset` is removed as a whole, so the log may end before it. Raises CorruptRecords where
-        the batch cannot be found in a damaged segment, and then nothing was changed.
+        a damaged segment does not tell what stays, and then nothing was changed.
         """
-        self.segments.from_slot(self.segments.slot_of(offset))[0].find(offset)
+        self.segments.from_slot(self.segments.slot_of(offset))[0].check_before(offset)
         removed = self.remove([s for s in reversed(list(self.segments)) if s.base_offset > offset])
         active = self.segments.active
         active.truncate_to(offset, self._clock.now_ms())

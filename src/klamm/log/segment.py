@@ -282,6 +282,15 @@ class Segment:
         """The modification time of the `.log` file in ms. Raises OSError."""
         return self._files.disk.modified_ms(self.log_path)
 
+    def check_before(self, offset: int) -> None:
+        """Read the headers that a truncation to `offset` reads, up to the batch that contains it.
+
+        Raises CorruptRecords.
+        """
+        for found in self.headers_from(offset - 1):
+            if found.header.last_offset >= offset:
+                return
+
     def restore_largest_timestamp(self) -> None:
         """Restore the largest timestamp after a truncation, from the time index and the batches that it lacks.
 

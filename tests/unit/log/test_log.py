@@ -147,6 +147,23 @@ def test_a_truncation_into_a_damaged_segment_changes_nothing(orders: Partition) 
     assert (log.end_offset, [segment.base_offset for segment in log.segments]) == before
 
 
+def test_a_truncation_behind_damage_in_the_active_segment_changes_nothing(orders: Partition) -> None:
+    """Where an offset begins is known without a look at the batches before it, which the truncation reads later."""
+    log = orders.open()
+    for _ in range(5):
+        log.append_as_leader(batch("x"), 0)
+    active = log.segments.active
+    with open(active.log_path, "r+b") as file:
+        file.seek(next(active.headers(0)).header.size)
+        file.write(bytes(12))
+
+    with pytest.raises(CorruptRecords):
+        log.truncate_to(4)
+
+    assert (log.end_offset, active.size) == (5, os.path.getsize(active.log_path))
+    assert active.find(4) is not None
+
+
 def test_a_fully_truncated_log_continues_at_the_given_offset(orders: Partition) -> None:
     log = orders.open()
     log.append_as_leader(batch("a", "b"), 0)
