@@ -322,9 +322,19 @@ class Log(ReadableLog):
     def delete_old_segments(self) -> int:
         """Remove the segments that retention expired, and return how many. Raises StorageFailed."""
         self._check_usable()
+        return self._delete_expired(
+            RetentionLimits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
+        )
+
+    def delete_segments_before_start(self) -> int:
+        """Remove the segments before the log start, and return how many. Raises StorageFailed."""
+        self._check_usable()
+        return self._delete_expired(RetentionLimits.of_start(self._log_start, self._high_watermark))
+
+    def _delete_expired(self, limits: RetentionLimits) -> int:
+        """Remove the oldest segments that exceed these limits, and return how many. Raises StorageFailed."""
         if self._producer_state.is_restoring or self.cleaning.is_running:
             return 0  # the next run does it
-        limits = RetentionLimits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
         with self._translating_io_errors():
             facts = [
                 SegmentFacts(s.base_offset, s.size, s.largest_timestamp().timestamp if s.size else -1)

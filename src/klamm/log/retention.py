@@ -30,6 +30,11 @@ class RetentionLimits(NamedTuple):
             return cls(log_start, high_watermark, now_ms, -1, -1)
         return cls(log_start, high_watermark, now_ms, config.retention_ms, config.retention_bytes)
 
+    @classmethod
+    def of_start(cls, log_start: int, high_watermark: int) -> Self:
+        """The log start as the only limit."""
+        return cls(log_start, high_watermark, 0, -1, -1)
+
 
 def expired_segment_count(segments: Sequence[SegmentFacts], end_offset: int, limits: RetentionLimits) -> int:
     """How many of the oldest segments retention deletes; none at or above the high watermark.

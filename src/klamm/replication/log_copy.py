@@ -90,7 +90,7 @@ class LogCopy:
         if copy.start_offset < source.start_offset <= copy.high_watermark and copy.advance_start_offset(
             source.start_offset
         ):
-            copy.delete_old_segments()
+            copy.delete_segments_before_start()
 
     def _align(self) -> bool:
         """Truncate the copy where its records differ from the source, or where a power loss may have taken some.

@@ -11,6 +11,7 @@ from tests.unit.log.simulated_node import SimulatedNode
 from tests.unit.log.support import ORDERS
 from tests.unit.replication.runs import Run
 
+from klamm.config.topic_config import TopicConfig
 from klamm.log.epochs import EpochEntry, LeaderEpochs
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
@@ -87,6 +88,25 @@ def test_a_log_copy_restarts_when_the_source_is_emptied_or_its_next_records_dele
         source.advance_start_offset(52)
         await catch_up(source, copy)
         assert (copy.start_offset, copy.end_offset) == (52, 52)
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
+
+
+def test_retention_of_a_log_copy_does_not_overtake_that_of_its_source(run_on_disk: Run) -> None:
+    """The segments of the copy begin elsewhere: the copy could not replace a log that begins before it."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        source, copy = await begun(cluster)
+        copy.roll()
+        source.update_config(TopicConfig.parse({"retention.bytes": "0"}))
+        copy.update_config(TopicConfig.parse({"retention.bytes": "0"}))
+        source.update_high_watermark(10)
+        source.advance_start_offset(1)
+        source.append_as_leader(real_batch(filler=b"more"), 0)
+        copying = LogCopy(source, copy, CHUNK)
+        await copying.copy_chunk()
+
+        assert (copy.start_offset, copying.is_complete) == (1, True)
 
     run_on_disk(scenario, brokers=(1,), directory_count=2)
 
