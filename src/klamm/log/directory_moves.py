@@ -80,14 +80,22 @@ class DirectoryMoves:
         """After loading, continue to copy each future log whose log is in another directory; delete the others."""
         self._leave_out_replaced_logs()
         for partition in list(self._futures.logs):
-            log = self._registry.logs.get(partition)
-            if log is None:
-                continue  # its directory is offline, or it is created by the first LeaderAndIsr
-            if self._futures.home_of(partition) is self._registry.homes[partition]:
-                self.delete_future(partition)
-                continue
-            log.cleaning.pause()
-            self._restart_outdated(log, self._futures.logs[partition])
+            if partition in self._registry.logs:  # else its directory is offline, or the first LeaderAndIsr creates it
+                self.match_future(partition)
+
+    def match_future(self, partition: TopicPartition) -> None:
+        """Continue to copy the partition's log, or delete the copy if it is in the log's own directory.
+
+        Call it for a log that was created, too: the one that was copied may have been lost with its disk.
+        """
+        copy, log = self._futures.logs.get(partition), self._registry.logs[partition]
+        if copy is None:
+            return
+        if self._futures.home_of(partition) is self._registry.homes[partition]:
+            self.delete_future(partition)
+            return
+        log.cleaning.pause()
+        self._restart_outdated(log, copy)
 
     def _restart_outdated(self, log: Log, copy: Log) -> None:
         """Empty the copy of a log that was compacted since, while the directory of the copy was offline.

@@ -221,6 +221,7 @@ class LogManager:
         if isinstance(result, OSError) or not home.is_online:
             raise StorageFailed(f"cannot open {partition}: {home.path} is offline: {home.offline_reason}. {REPAIR}")
         self._registry.register(result, home)
+        self.moves.match_future(partition)
         return result
 
     @staticmethod

@@ -1,5 +1,6 @@
 """A log that is copied while it is truncated, restarted or loses its start; and how far two logs agree."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -15,6 +16,7 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.epochs import EpochEntry, LeaderEpochs
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
+from klamm.model.errors import ErrorCode
 from klamm.replication.log_copy import LogCopy
 from klamm.replication.truncation import common_end
 from klamm.runtime.workers import InlineWorkers
@@ -146,6 +148,47 @@ def test_a_log_copy_begins_again_after_a_start_only_where_its_source_was_compact
         node.run(compact, {"orders": COMPACTED})
         node.disk.repair("/data2")
     node.run(finish, {"orders": COMPACTED})
+
+
+def test_a_copy_is_deleted_where_its_log_was_lost_and_is_created_in_the_same_directory(run_on_disk: Run) -> None:
+    """It cannot replace a log in its own directory: the attempt would take the directory offline."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        _, copy = await begun(cluster)
+        await copy.flush()
+        await cluster.crash(1)
+        del cluster.logs[1].directories[0]
+        await cluster.start(1)
+        manager = cluster.logs[1].manager
+        assert P0 in manager.moves.futures
+
+        await cluster.elect(1, (1,), (1,))
+        assert await cluster.produce(1, b"new") is ErrorCode.NONE
+        await asyncio.sleep(5)
+
+        assert (manager.offline_directories, dict(manager.moves.futures)) == ({}, {})
+        assert cluster.values(1) == [b"new"]
+        assert not manager.logs[P0].cleaning.is_paused
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
+
+
+def test_a_log_that_is_created_while_its_copy_is_in_another_directory_is_not_compacted(run_on_disk: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        _, copy = await begun(cluster)
+        await copy.flush()
+        await cluster.crash(1)
+        logs = cluster.logs[1]
+        logs.directories[0] += "new"
+        logs.directories.reverse()
+        await cluster.start(1)
+        logs.manager.moves.prefer_directory(P0, logs.directories[1])
+
+        source = get_or_create(logs.manager, P0, logs.manager.topic_config(P0.topic), None, is_new=True)
+
+        assert (source.cleaning.is_paused, P0 in logs.manager.moves.futures) == (True, True)
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
 
 
 COMMON = {
