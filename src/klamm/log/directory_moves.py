@@ -188,6 +188,7 @@ class DirectoryMoves:
             raise self._registry.failure(new_home, f"cannot move {partition}", error) from error
         new.move_to(path, self._housekeeping)
         new.update_high_watermark(old.high_watermark)
+        new.producers.take_verifications(old.producers)
         new.cleaning.first_dirty = old.cleaning.first_dirty
         self._futures.remove(partition)
         self._registry.logs[partition], self._registry.homes[partition] = new, new_home

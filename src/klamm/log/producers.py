@@ -319,6 +319,10 @@ class Producers:
         self.end_offset = other.end_offset
         self.snapshot_offset = other.snapshot_offset
 
+    def take_verifications(self, other: "Producers") -> None:
+        """Take over what `other` knows of transactions that are about to begin: its log was replaced by ours."""
+        self._verifications = other._verifications
+
     def has_state_from(self, offset: int) -> bool:
         """Whether any state may come from `offset` or later, so that a truncation there needs a replay.
 

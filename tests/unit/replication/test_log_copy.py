@@ -9,11 +9,12 @@ from tests.support.real_logs import real_batch, values
 from tests.support.replica_cluster import P0, ReplicaCluster
 from tests.unit.log.compaction import COMPACTED, Workload, cleaner, committed, compacted_log
 from tests.unit.log.simulated_node import SimulatedNode
-from tests.unit.log.support import ORDERS
+from tests.unit.log.support import ORDERS, batch
 from tests.unit.replication.runs import Run
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.epochs import EpochEntry, LeaderEpochs
+from klamm.log.errors import AppendRefused
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.model.errors import ErrorCode
@@ -148,6 +149,24 @@ def test_a_log_copy_begins_again_after_a_start_only_where_its_source_was_compact
         node.run(compact, {"orders": COMPACTED})
         node.disk.repair("/data2")
     node.run(finish, {"orders": COMPACTED})
+
+
+def test_a_moved_log_still_refuses_a_transaction_that_its_coordinator_has_not_confirmed(run_on_disk: Run) -> None:
+    """A marker that is written before the move leaves the confirmation worthless for a late batch after it."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        source, copy = await begun(cluster)
+        assert source.producers.start_verification(9, 0, 0, 0) is not None
+        copying = LogCopy(source, copy, CHUNK)
+        await copying.copy_chunk()
+        await copy.flush()
+        copying.copy_now()
+        moved = cluster.logs[1].manager.moves.promote_future(P0)
+
+        with pytest.raises(AppendRefused, match="was not confirmed"):
+            moved.append_as_leader(batch("late", producer=(9, 0, 0), transactional=True), 0)
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
 
 
 def test_a_copy_is_deleted_where_its_log_was_lost_and_is_created_in_the_same_directory(run_on_disk: Run) -> None:
