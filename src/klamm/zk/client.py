@@ -230,9 +230,18 @@ class ZooKeeper:
                 value_of(ended)
 
     async def ensure_chroot(self, acl: Sequence[Acl] = OPEN_ACL) -> None:
-        """Create the znode of the chroot, which no path below it can name."""
-        if self._chroot:
+        """Create the znode of the chroot, which no path below it can name, unless it exists.
+
+        It is looked for first: where an ACL protects the parent, ZooKeeper refuses the creation of what exists, too
+        (KAFKA-12866).
+        """
+        if not self._chroot:
+            return
+        found = await self._driver.complete(requests.exists(self._chroot, watch=False))
+        if found.code is ZkCode.NO_NODE:
             await self._ensure(self._chroot, acl)
+        else:
+            value_of(found)
 
     async def _ensure(self, full: str, acl: Sequence[Acl]) -> None:
         """Create this full path and its missing parents; existing znodes stay as they are."""

@@ -236,6 +236,23 @@ async def test_a_zookeeper_client_without_credentials_gets_no_auth_for_protected
     assert [r.code for r in await zk.get_many(["/closed"])] == [ZkCode.NO_AUTH]
 
 
+async def test_an_existing_chroot_needs_no_right_to_create_znodes_above_it(
+    zk: ZooKeeper, shared_zookeeper: ZooKeeperServer, chroot: str
+) -> None:
+    await zk.create("/cluster", None)
+    above = ZooKeeper(real_world(), shared_zookeeper.connect_string, 10_000)
+    await above.connect(10)
+    await above.set_acl(chroot, [Acl(Permission.READ, "world", "anyone")])
+    client = ZooKeeper(real_world(), f"{shared_zookeeper.connect_string}{chroot}/cluster", 10_000)
+    await client.connect(10)
+
+    await client.ensure_chroot()
+
+    assert await client.create("/a", b"") is not None
+    await client.close()
+    await above.close()
+
+
 async def test_ensure_path_creates_missing_parent_znodes(zk: ZooKeeper) -> None:
     await zk.ensure_path("/a/b/c")
     await zk.ensure_path("/a/b/c")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from tests.support.zookeeper_stage import SERVERS, SETTINGS, Stage
 
+from klamm.zk.acl import Acl, Permission
 from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import AuthFailed, ConnectionLoss, NodeExists, SessionClosed, SessionExpired
+from klamm.zk.errors import AuthFailed, ConnectionLoss, NoAuth, NodeExists, SessionClosed, SessionExpired
 from klamm.zk.operations import Check
 from klamm.zk.states import SessionState
 from klamm.zk.watches import EventType, WatchEvent
@@ -161,6 +162,23 @@ def test_a_zookeeper_client_with_a_chroot_uses_paths_relative_to_the_chroot() ->
         ]
         with pytest.raises(NodeExists, match="/a"):
             await client.create("/a", b"")
+
+    simulate(scenario)
+
+
+def test_an_existing_chroot_is_used_where_an_acl_forbids_to_create_it() -> None:
+    """ZooKeeper refuses the creation before it looks whether the znode exists (KAFKA-12866)."""
+
+    async def scenario(stage: Told) -> None:
+        await (await stage.client(chroot="/kafka")).ensure_chroot()
+        await (await stage.client()).set_acl("/", [Acl(Permission.READ, "world", "anyone")])
+        client = await stage.client(chroot="/kafka")
+
+        await client.ensure_chroot()
+
+        assert (await client.create("/a", b""))[0] == "/a"
+        with pytest.raises(NoAuth):
+            await (await stage.client(chroot="/another")).ensure_chroot()
 
     simulate(scenario)
 
