@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
 
-from klamm.config.topic_config import TopicConfig, correct_topic_config, usable_overrides
+from klamm.config.topic_config import KEEP_RECORDS, TopicConfig, correct_topic_config, usable_overrides
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
 from klamm.model.errors import KlammError
@@ -15,6 +15,10 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.zk.store import Store
 
 log = structlog.get_logger("logs")
+
+
+class _UnreadableConfig(KlammError):
+    """ZooKeeper has a config of the topic that cannot be read: it is malformed, or an ACL hides it."""
 
 
 class ReplicaLogs:
@@ -72,6 +76,9 @@ class ReplicaLogs:
             config = configs[tp.topic]
             if not isinstance(config, TopicConfig) and (there := self._logs.get(tp)) is not None:
                 config = there.config  # it was loaded with one, and follows changes
+            elif isinstance(config, _UnreadableConfig):
+                config = self._config_that_keeps_records(tp.topic, config)
+                configs[tp.topic] = config
             if isinstance(config, TopicConfig):
                 possible.append(LogRequest(tp, config, None if topic_id == ZERO_ID else topic_id, is_new))
             else:
@@ -79,6 +86,19 @@ class ReplicaLogs:
         made = await self._logs.get_or_create_many(possible)
         found.update((asked.partition, log) for asked, log in zip(possible, made, strict=True))
         return found
+
+    def _config_that_keeps_records(self, topic: str, why: _UnreadableConfig) -> TopicConfig:
+        """Return the config of a new log whose topic's config cannot be read, as at the start of a node.
+
+        Without a log the replica would be missing, and nothing would make it once the config is changed.
+        """
+        log.error(
+            "topic config cannot be read; until it is changed, the topic's records are neither deleted nor compacted",
+            topic=topic,
+            reason=str(why),
+            action=correct_topic_config(topic),
+        )
+        return self._logs.topic_config(topic, KEEP_RECORDS)
 
     async def delete(self, topic_partition: TopicPartition) -> None:
         """Delete the partition's log."""
@@ -102,7 +122,7 @@ class ReplicaLogs:
             overrides, unreadable = await self._store().read_committed_topic_configs(list(topics))
         except KlammError as error:
             return dict.fromkeys(topics, error)
-        found: dict[str, TopicConfig | KlammError] = {t: KlammError(why) for t, why in unreadable.items()}
+        found: dict[str, TopicConfig | KlammError] = {t: _UnreadableConfig(why) for t, why in unreadable.items()}
         for topic, given in overrides.items():
             self._on_overrides(topic, given)
             usable, problems = usable_overrides(given)

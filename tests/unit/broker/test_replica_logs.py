@@ -106,7 +106,8 @@ async def test_a_new_log_gets_the_configs_that_can_be_used_beside_unusable_ones(
     assert [line["topic"] for line in lines] == ["orders", "clicks"]
 
 
-async def test_an_open_log_is_used_although_its_topics_config_cannot_be_read() -> None:
+async def test_a_topic_config_that_cannot_be_read_keeps_no_log_from_being_made() -> None:
+    """An open log keeps its config; a new one keeps all records until the config is changed."""
     logs: Any = FakeLogs("orders")
 
     async def read(topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
@@ -114,13 +115,17 @@ async def test_an_open_log_is_used_although_its_topics_config_cannot_be_read() -
 
     store: Any = SimpleNamespace(read_committed_topic_configs=read)
 
-    orders, clicks = await ReplicaLogs(logs, lambda: store).get_or_create_many(
-        [(TopicPartition(topic, 0), ZERO_ID, False) for topic in ("orders", "clicks")]
-    )
+    wanted = [
+        (TopicPartition("orders", 0), ZERO_ID, False),
+        (TopicPartition("clicks", 0), ZERO_ID, False),
+        (TopicPartition("clicks", 1), ZERO_ID, False),
+    ]
+    with capture_logs() as lines:
+        made = await ReplicaLogs(logs, lambda: store).get_or_create_many(wanted)
 
-    assert not isinstance(orders, Exception)
-    assert str(clicks) == "malformed"
-    assert logs.made == {"orders": 5}
+    assert not any(isinstance(log, Exception) for log in made)
+    assert logs.made == {"orders": 5, "clicks": -1}
+    assert [(line["topic"], line["reason"]) for line in lines] == [("clicks", "malformed")]
 
 
 async def test_deleting_a_replica_deletes_its_log() -> None:
