@@ -150,9 +150,9 @@ class Mirror:
         task, lost = asyncio.ensure_future(work), asyncio.ensure_future(self.lost.wait())
         try:
             await asyncio.wait((task, lost), return_when=asyncio.FIRST_COMPLETED)
-            if self.lost.is_set():
+            if self.lost.is_set() and not (task.done() and task.exception()):
                 raise MirrorLost(self.why_lost)
-            await task
+            await task  # its failure may be the cause of the loss: Unimplemented, which also ends the connection
         finally:
             task.cancel()
             lost.cancel()

@@ -478,6 +478,18 @@ async def test_waiting_for_work_of_a_standby_mirror_ends_when_the_mirror_becomes
         await work
 
 
+async def test_a_server_without_persistent_watches_is_known_also_where_it_has_ended_the_connection() -> None:
+    """A server of ZooKeeper 3.5 answers UNIMPLEMENTED, and closes the connection at once."""
+    _, mirror, _ = await room_with_mirror()
+
+    async def watch() -> None:
+        mirror.lose("the ZooKeeper session is disconnected")
+        raise Unimplemented("/brokers/topics")
+
+    with pytest.raises(Unimplemented):
+        await mirror.unless_lost(watch())
+
+
 @pytest.mark.parametrize(
     ("path", "topics", "partitions"),
     [
