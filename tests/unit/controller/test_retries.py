@@ -283,3 +283,19 @@ async def test_a_new_topic_that_an_acl_hides_is_read_again(nodes: Nodes, monkeyp
     await nodes.eventually(lambda: state_path(parse_topic_partition("a-0")) in nodes.ensemble.nodes)
 
     assert [r.facts["topic"] for r in nodes.journal(1, "refused")] == ["a"]
+
+
+async def test_a_new_topic_that_an_acl_hides_is_deleted_as_requested_once_it_can_be_read(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)
+    await nodes.start(1)
+    await nodes.settle()
+    nodes.ensemble.unreadable.add(f"{TOPICS}/a")
+    topic = Create(f"{TOPICS}/a", b'{"version":1,"partitions":{"0":[1]}}')
+    nodes.ensemble.apply([topic, Create(f"{DELETE_TOPICS}/a")])
+    await nodes.eventually(lambda: "topic deletion" in [r.facts["what"] for r in nodes.journal(1, "refused")])
+
+    nodes.ensemble.unreadable.clear()
+
+    await nodes.eventually(lambda: "begins" in [r.facts["step"] for r in nodes.journal(1, "deletion")])

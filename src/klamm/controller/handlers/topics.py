@@ -151,6 +151,8 @@ async def load_topics(term: TermContext, names: Sequence[str], loaded: list[Part
         term.context.unreadable_topics.update(unreadable)
         if any(_is_hidden(problem) for problem in unreadable.values()):
             term.store.writer.add_refused(TOPICS)  # no watch tells when the ACL is changed
+        if not term.context.unreadable_topics.keys().isdisjoint(found):
+            term.timers.put(TopicDeletion())  # the deletion of a topic that could not be read may have been requested
         loaded += await _add_topics(term, found)
 
 
