@@ -23,6 +23,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk import znodes
+from klamm.zk.errors import MalformedReply
 from klamm.zk.operations import Set
 
 NEWEST, WITHOUT_IDS = (3, 9, 0), (2, 6, 0)
@@ -236,6 +237,24 @@ async def test_a_deletion_that_waits_to_be_sent_is_not_repeated_for_a_new_topic(
     cluster.room.channels.unsent = {TopicPartition("a", 0)}
 
     assert not any(r.startswith("SR") for r in await create(cluster, [2, 1]))
+
+
+async def test_a_new_topic_is_found_again_if_the_deletion_of_an_earlier_log_was_interrupted() -> None:
+    """Else the broker would never get a replica: its log is in the way, and nobody would delete it."""
+    cluster = await deleted_offline()
+    await begin_term(cluster, NEWEST)
+    await cluster.start(2)
+    await cluster.answer(2, ErrorCode.KAFKA_STORAGE_ERROR)
+    cluster.room.fail_once(znodes.CONTROLLER_EPOCH)
+    with pytest.raises(MalformedReply):
+        await create(cluster, [1, 2])
+    assert cluster.room.term.store.writer.pop_refused_paths() == [znodes.TOPICS], "the list of topics is read again"
+
+    requests = await cluster.do(on_topic_change, TopicChange())
+
+    assert "SR a-0@-2+delete -> 2" in requests
+    assert "LISR a-0=1/[1]/0/0+new -> 1" in requests
+    assert "LISR a-0=1/[1]/0/0+new -> 2" in await cluster.answer(2)
 
 
 async def test_an_unclean_election_passes_over_a_broker_until_it_confirms_the_deletion_of_its_earlier_log() -> None:

@@ -123,13 +123,17 @@ async def on_new_partitions(term: TermContext, partitions: Collection[Partition]
     """Move new partitions and replicas to New, elect first leaders, and move them to Online."""
     if not partitions:
         return
+    try:
+        await delete_earlier_logs(term, partitions)
+    except KlammError:
+        _forget_partitions(term, partitions)  # a later event finds them anew
+        raise
     term.journal.line(term.cause, "new-partitions", partitions=by_topic(partitions))
     term.context.move(partitions, PartitionState.NEW)
     replicas: dict[BrokerId, list[Partition]] = {}
     for p in partitions:
         for broker in p.replicas:
             replicas.setdefault(broker, []).append(p)
-    await delete_earlier_logs(term, partitions)
     await replicas_new(term, replicas)
     try:
         await bring_online(term, partitions, elect_offline)
@@ -138,6 +142,16 @@ async def on_new_partitions(term: TermContext, partitions: Collection[Partition]
             term.context.move_replicas(broker, its, ReplicaState.ONLINE)
         raise
     await replicas_online(term, replicas)
+
+
+def _forget_partitions(term: TermContext, partitions: Iterable[Partition]) -> None:
+    """Remove new partitions from memory, and topics that have no others."""
+    topics = dict.fromkeys(p.topic for p in partitions)
+    term.context.remove_partitions(partitions)
+    for name in topics:
+        if not term.context.topics[name].partitions:
+            term.context.remove_topic(name)
+            term.store.writer.add_refused(TOPICS)  # the event of a changed topic does not look for an unknown one
 
 
 async def load_topics(term: TermContext, names: Sequence[str], loaded: list[Partition]) -> None:
