@@ -16,9 +16,9 @@ Small changes of the sources, made one at a time by `make mutation-score` (`test
 steps swapped, a comparison shifted, and so on. A sample drawn by a seed is shown to three killers, each alone: the unit
 tests; the first seeds of the simulation, for 30 processor-seconds; the comparison with Apache Kafka's recorded
 controller, for 20. A column has the mutants that this killer noticed, of those that it was asked about: the unit tests
-about all, the others about a part. The simulation has no replicas with logs, so it does not run `replication/` and
-`log/`. Equivalent mutants, which change nothing that anybody could notice, are listed with reasons in
-`tests/mutants/equivalent.toml`, and do not count.
+about all, the others about a part. Mutants of `controller/` and `zk/` meet the tier of the simulation with stub
+brokers, all others the tier of whole nodes. Equivalent mutants, which change nothing that anybody could notice, are
+listed with reasons in `tests/mutants/equivalent.toml`, and do not count.
 
 """
 _COLUMNS: Final = (

@@ -1,9 +1,12 @@
-"""The simulation as a killer: the first seeds of a campaign, for so long."""
+"""The simulation as a killer: the first seeds of a campaign, for so long.
+
+Mutants of the controller and its ZooKeeper client meet the tier with stub brokers, all others the tier of whole nodes.
+"""
 
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.mutants.children import Limits
 from tests.mutants.killers import ROOT, Item, Outcome, SwitchContext
@@ -12,8 +15,9 @@ from tests.mutants.results import KillerName
 
 BUDGET_S: Final = 30.0
 """Of processor time, for a mutant that is not noticed."""
-SEEDS: Final = 130
-"""As many as a campaign gets through in the budget on a usual machine."""
+SEEDS: Final = {"controller": 130, "cluster": 16}
+"""By tier, as many as a campaign gets through in the budget on a usual machine."""
+ROOMS_OF_CONTROLLER_TIER: Final = ("controller", "zk")
 
 
 class Simulation:
@@ -28,38 +32,48 @@ class Simulation:
 
     def measure(self, switch_context: SwitchContext, directory: Path) -> list[Item]:
         from klamm.sim.campaign import silence_logging
-        from klamm.sim.cluster import run_schedule
 
         silence_logging()
         items = []
-        for seed in range(1, SEEDS + 1):
-            switch_context(str(seed))
-            began = time.process_time()
-            outcome = run_schedule(seed)
-            cost_s = time.process_time() - began
-            items.append(Item(str(seed), cost_s, outcome.violation is None, str(outcome.digest)))
+        for tier, count in SEEDS.items():
+            for seed in range(1, count + 1):
+                name = f"{tier} {seed}"
+                switch_context(name)
+                began = time.process_time()
+                outcome = _run_schedule(name)
+                cost_s = time.process_time() - began
+                items.append(Item(name, cost_s, outcome.violation is None, str(outcome.digest)))
         return items
 
     def is_near(self, mutant: Mutant, item: str) -> bool:
         return False
 
     def ordered(self, mutant: Mutant, items: Sequence[Item]) -> list[Item]:
-        return sorted(items, key=lambda item: int(item.name))
+        tier = "controller" if mutant.room in ROOMS_OF_CONTROLLER_TIER else "cluster"
+        of_tier = [item for item in items if item.name.startswith(f"{tier} ")]
+        return sorted(of_tier, key=lambda item: int(item.name.partition(" ")[2]))
 
     def run(self, items: Sequence[Item], directory: Path) -> Outcome:
         from klamm.sim.campaign import silence_logging
-        from klamm.sim.cluster import run_schedule
 
         silence_logging()
         began, changed = time.process_time(), 0
         for n, item in enumerate(items):
             if time.process_time() - began > BUDGET_S:
                 return Outcome("", n, changed)
-            outcome = run_schedule(int(item.name))
+            outcome = _run_schedule(item.name)
             if outcome.violation is not None:
-                return Outcome(f"seed {item.name}: {outcome.violation[:200]}", n + 1, changed)
+                return Outcome(f"{item.name}: {outcome.violation[:200]}", n + 1, changed)
             changed += str(outcome.digest) != item.digest
         return Outcome("", len(items), changed)
 
     def limits(self, items: Sequence[Item]) -> Limits:
         return Limits(2 * BUDGET_S, 20 * BUDGET_S)
+
+
+def _run_schedule(name: str) -> Any:
+    """The outcome of the schedule of a tier and a seed. The simulation is imported by children only."""
+    from klamm.sim.campaign import TIERS
+
+    tier, seed = name.split()
+    return TIERS[tier].run_schedule(int(seed))

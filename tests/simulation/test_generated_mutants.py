@@ -34,7 +34,7 @@ def noticed(killer: str, mutant_id: str, *items: str) -> list[str]:
 
 
 def test_the_simulation_kills_a_mutant_that_removes_the_last_isr_member() -> None:
-    before, failed = noticed("simulation", LAST_MEMBER, "1", "2", "3", "4")
+    before, failed = noticed("simulation", LAST_MEMBER, *(f"controller {seed}" for seed in range(1, 5)))
 
     assert before == "1"
     assert "isr_is_never_empty" in failed
