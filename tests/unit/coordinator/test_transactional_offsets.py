@@ -47,6 +47,14 @@ def test_the_batch_of_a_txn_offset_commit_is_transactional_and_has_the_producer_
     play(body)
 
 
+def test_a_txn_offset_commit_of_a_generation_that_an_unknown_group_never_had_creates_no_group() -> None:
+    async def body(room: Room) -> None:
+        assert await commit(room, {P0: 5}, member_id="m", generation=1) == {P0: ErrorCode.UNKNOWN_MEMBER_ID}
+        assert await room.groups.list_groups([], []) == (ErrorCode.NONE, [])
+
+    play(body)
+
+
 def test_a_later_consumer_commit_wins_over_an_earlier_transactional_offset() -> None:
     async def body(room: Room) -> None:
         await commit(room, {P0: 5})

@@ -59,12 +59,10 @@ async def commit_transactional_offsets(context: CoordinatorContext, request: Tra
     producer, commit = request
     if error := context.availability(commit.group_id):
         return dict.fromkeys(commit.offsets, error)
-    group = context.groups.get(commit.group_id)
-    if group is None:
-        group = context.groups.add(Group(commit.group_id, context.clock.now_ms()))
+    group = context.groups.get(commit.group_id) or Group(commit.group_id, context.clock.now_ms())
     if error := check_transactional_commit(group, commit.member_id, commit.instance_id, commit.generation):
         return dict.fromkeys(commit.offsets, error)
-    return await _store(context, group, commit.offsets, producer)
+    return await _store(context, context.groups.add(group), commit.offsets, producer)
 
 
 async def _store(
