@@ -18,6 +18,7 @@ from klamm.controller.events import ApiPartitionReassignment, BrokerChange, Even
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.handlers.reassignment_requests import on_api_reassignment
+from klamm.controller.sent_states import leader_and_isr_state
 from klamm.controller.watches import retry_events_for
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
@@ -226,6 +227,34 @@ async def test_a_reassignment_that_cannot_complete_elects_its_leader_only_once()
     requests = await resume(room)
     assert room.partition("a-0").replicas == (TWO,)
     assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in requests)
+
+
+async def test_until_a_refused_completion_is_written_requests_carry_the_assignment_before_it() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    await moved(room)
+
+    await resume(room)
+
+    p = room.partition("a-0")
+    assert p.announced == p.assignment
+    assert p.announced.replicas == (TWO, ONE)
+    state = leader_and_isr_state(p, is_new=False, with_recovery=True, brief=True)
+    assert (state.replicas, state.removing_replicas) == ((TWO, ONE), (ONE,))
+
+
+async def test_replicas_learn_the_state_written_for_a_replaced_reassignment_whose_assignment_was_refused() -> None:
+    """Broker 2 left the ISR for it: with the old leader epoch, all later ISR changes of the leader would be refused."""
+    room = await Room.open(topics={"a": [(1,)]})
+    await room.handle(on_api_reassignment, ApiPartitionReassignment({A0: [TWO, THREE]}))
+    room.write_state("a-0", room.stored("a-0")._replace(isr=(ONE, TWO)))
+    room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+    room.ensemble.unwritable.add("/brokers/topics/a")
+
+    requests = await room.handle(on_api_reassignment, ApiPartitionReassignment({A0: [THREE]}))
+
+    assert room.partition("a-0").replicas == (TWO, THREE, ONE), "the assignment is as before"
+    assert room.stored("a-0").isr == (ONE,)
+    assert f"LISR a-0={room.now('a-0').replace(' ', '')} -> 1,2,3" in requests
 
 
 async def test_retrying_a_refused_write_does_not_restart_a_waiting_reassignment() -> None:
