@@ -280,6 +280,31 @@ def test_a_log_flush_overtaken_by_a_truncation_does_not_advance_the_recovery_poi
     node.run(main)
 
 
+@pytest.mark.parametrize("is_whole", [False, True], ids=["a part of the log", "the whole log"])
+def test_a_log_truncation_below_the_log_start_lowers_the_recovery_point(node: Node, is_whole: bool) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs)
+        for _ in range(10):
+            log.append_as_leader(batch("a"), 0)
+        await log.flush()
+        log.update_high_watermark(6)
+        log.advance_start_offset(6)
+        if is_whole:
+            log.truncate_fully_and_start_at(4)
+        else:
+            log.truncate_to(4)
+        assert (log.start_offset, log.end_offset, log.recovery_point) == (4, 4, 4)
+        for _ in range(6):
+            log.append_as_leader(batch("b"), 1)
+        job = log.flush_job()
+        assert job is not None, "what was appended since is not on the device"
+        job.run(node.disk)
+        log.flushed(job)
+        assert log.recovery_point == 10
+
+    node.run(main)
+
+
 def test_a_log_truncation_below_the_recovery_point_lowers_the_checkpoint(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
