@@ -147,6 +147,21 @@ def test_a_change_read_by_a_cancelled_fetch_is_returned_by_the_next_fetch(run: R
     run(scenario)
 
 
+def test_a_change_read_by_a_superseded_fetch_is_returned_by_the_fetch_after_it(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster, 2)
+        await put(cluster)
+        first = await ask(cluster, at(1), at(0, 1))
+        await put(cluster)
+        earlier = asyncio.create_task(ask(cluster, at(2), session_id=first.session_id, epoch=1, max_wait_ms=5_000))
+        await asyncio.sleep(1)
+        later = asyncio.create_task(ask(cluster, session_id=first.session_id, epoch=2, max_wait_ms=500))
+        assert (await earlier).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert [(w.request.partition, d.high_watermark) for w, d in (await later).partitions] == [(0, 2)]
+
+    run(scenario)
+
+
 def test_a_fetch_session_reads_a_partition_that_was_removed_and_created_again(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
