@@ -199,25 +199,22 @@ class ParquetSink:
         self._spec = spec
         self._disk = disk
         # a killed driver's Java process may still write for a moment: each run has a directory of its own
-        self._pending = f"{_PENDING}{RealRandomness().bytes(4).hex()}"
+        self._pending = f"{_PENDING}{spec.name}-{RealRandomness().bytes(4).hex()}"
+        self._removed_leftovers = False
 
     def check(self, schema: StructType) -> None:
-        """Remove what killed runs left.
+        """Raise BadFile where the rows cannot be written, and change nothing: the pipeline may be running.
 
-        Raises BadFile for a column `batch`, which the names of the directories add, and for other columns than those of
-        the files that are there.
+        That is so for a column `batch`, which the names of the directories add, and for other columns than those of the
+        files that are there.
         """
         if "batch" in (name.lower() for name in schema.names):
             raise BadFile(
                 f"{self._spec.at('sink.parquet')}: the result has the column batch, which readers take from the names "
                 "of the directories. Give the column another name."
             )
-        if self._disk.exists(self._spec.target):
-            for name in self._disk.list_directory(self._spec.target):
-                if name.startswith(_PENDING) and name != self._pending:
-                    self._disk.remove_tree(join(self._spec.target, name))
-            if (stored := self._stored_types()) is not None:
-                check_columns(self._spec, "sink.parquet", stored, schema)
+        if self._disk.exists(self._spec.target) and (stored := self._stored_types()) is not None:
+            check_columns(self._spec, "sink.parquet", stored, schema)
 
     def _stored_types(self) -> dict[str, str] | None:
         """The types of the columns in a file of the newest micro-batch here; None where there is none.
@@ -248,6 +245,7 @@ class ParquetSink:
             return
         pending = join(target, self._pending)
         try:
+            self._remove_leftovers()
             rows.write.mode("overwrite").parquet(pending)
             disk.sync_filesystem(target)
             disk.rename(pending, final)
@@ -257,6 +255,14 @@ class ParquetSink:
                 f"Cannot write micro-batch {batch.number} to {target}: {error.strerror}. Correct the cause and run the "
                 "pipeline again; it continues with this micro-batch."
             ) from error
+
+    def _remove_leftovers(self) -> None:
+        """Once in a run, remove what killed runs of the pipeline left; others may write to the directory now."""
+        if not self._removed_leftovers and self._disk.exists(self._spec.target):
+            for name in self._disk.list_directory(self._spec.target):
+                if name.rpartition("-")[0] == f"{_PENDING}{self._spec.name}" and name != self._pending:
+                    self._disk.remove_tree(join(self._spec.target, name))
+        self._removed_leftovers = True
 
 
 class TopicSink:

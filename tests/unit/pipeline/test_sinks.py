@@ -1,5 +1,6 @@
 """Sinks without Spark: which of two rows of a key an upsert keeps, and under which name dead letters are written."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,57 @@ def test_a_parquet_sink_names_a_file_that_it_cannot_read(tmp_path: Path) -> None
 
     with pytest.raises(BadFile, match=r"p.yaml, line 3: cannot read .*part-0.parquet: .* Remove this file"):
         ParquetSink(spec(f"parquet: {tmp_path}"), RealDisk()).check(columns(id=LongType()))
+
+
+class FilesOfSpark:
+    """Rows that Spark writes as two Parquet files; between the two something else happens."""
+
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self._meanwhile = meanwhile
+        self.write = self
+
+    def mode(self, name: str) -> "FilesOfSpark":
+        assert name == "overwrite"
+        return self
+
+    def parquet(self, path: str) -> None:
+        for n in range(2):
+            Path(path).mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({"id": [n]}), f"{path}/part-{n}.parquet")
+            self._meanwhile()
+
+
+FIRST = BatchName("5f0c3e1a-0000-4000-8000-000000000001", 0)
+
+
+@pytest.mark.parametrize("name", ["p", "p-2"])
+def test_a_check_or_another_pipeline_does_not_remove_what_a_running_pipeline_is_writing(
+    tmp_path: Path, name: str
+) -> None:
+    running, other = spec(f"parquet: {tmp_path}/t"), spec(f"parquet: {tmp_path}/t")._replace(name=name)
+
+    def meanwhile() -> None:
+        sink = ParquetSink(other, RealDisk())
+        sink.check(columns(id=LongType()))
+        if name != running.name:
+            sink.write(FilesOfSpark(), FIRST._replace(number=7))  # type: ignore[arg-type]
+
+    ParquetSink(running, RealDisk()).write(FilesOfSpark(meanwhile), FIRST)  # type: ignore[arg-type]
+
+    assert sorted(p.name for p in tmp_path.glob("t/batch=5f0c3e1a-00000000/*")) == ["part-0.parquet", "part-1.parquet"]
+
+
+def test_a_run_removes_what_a_killed_run_of_the_pipeline_left(tmp_path: Path) -> None:
+    def crash() -> None:
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        ParquetSink(spec(f"parquet: {tmp_path}/t"), RealDisk()).write(FilesOfSpark(crash), FIRST)  # type: ignore[arg-type]
+    assert len(list(tmp_path.glob("t/_pending-*"))) == 1
+
+    ParquetSink(spec(f"parquet: {tmp_path}/t"), RealDisk()).write(FilesOfSpark(), FIRST)  # type: ignore[arg-type]
+
+    assert [p.name for p in tmp_path.glob("t/*")] == ["batch=5f0c3e1a-00000000"]
 
 
 class Written:
