@@ -4,6 +4,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,10 +25,13 @@ from klamm.model.errors import UsageError
 from klamm.pipeline.check import check_rows, check_topics, source_rows
 from klamm.pipeline.errors import PipelineFailed
 from klamm.pipeline.export import MANIFEST, Manifest, export_pipeline
+from klamm.pipeline.fields import Expectation
+from klamm.pipeline.letters import letter_records, original_rows
 from klamm.pipeline.position import positions, read_checkpoint
 from klamm.pipeline.replay import delete_replayed
+from klamm.pipeline.rows import dead_rows, prepare
 from klamm.pipeline.run import PipelineRun
-from klamm.pipeline.sinks import compact_table, sink_of
+from klamm.pipeline.sinks import BatchName, compact_table, sink_of
 from klamm.pipeline.spec import Spec, parse_spec
 from klamm.pipeline.state import REPLAY, Start, StateDirectory, Status
 from klamm.pipeline.yaml_tree import BadFile
@@ -208,6 +212,32 @@ def test_an_upsert_keeps_the_newest_row_of_each_key(
     assert len(rows_of(spark, cluster, topic, "delta", tmp_path)) == 3
 
 
+OWN = [("klamm.topic", b"first"), ("klamm.mine", None), ("h", b"1"), ("klamm.error", b"old"), ("h", b"2")]
+"""Headers of a record that is a dead letter of another pipeline."""
+
+
+@pytest.mark.parametrize("headers", [OWN, [], None], ids=["of another pipeline", "none", "null"])
+def test_a_dead_letter_that_is_read_again_has_the_headers_of_the_original_record(
+    spark: SparkSession, headers: list[tuple[str, bytes | None]] | None
+) -> None:
+    columns = (
+        "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+        "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    )
+    time = datetime(2026, 1, 31, 8, 0, 0, 5_000, UTC)
+    original = spark.createDataFrame([(b"k", b"v", "orders", 3, 17, time, headers)], columns)
+    letter = letter_records(dead_rows(prepare(original, (Expectation("never", "false", 1),)))).first()
+    assert letter is not None
+    stored = spark.createDataFrame([(letter.key, letter.value, "dlq", 0, 1, time, letter.headers)], columns)
+
+    found = original_rows(stored).first()
+
+    assert found is not None
+    assert [tuple(h) for h in found.headers or []] == (headers or [])
+    assert (found.topic, found.partition, found.offset) == ("orders", 3, 17)
+    assert [h.key for h in letter.headers][len(headers or []) :] == list(OWN_HEADERS)
+
+
 def test_a_pipeline_does_not_read_a_topic_that_it_writes_to_the_same_cluster_by_another_address(
     cluster: Cluster, topic: str, make: Callable[..., Spec]
 ) -> None:
@@ -319,6 +349,15 @@ def test_without_a_dead_letter_topic_a_pipeline_fails_and_names_the_record(
         run(spark, spec)
 
     assert f"{topic}-1, offset 0: the expectation user_present is not met" in str(unmet.value)
+
+    after_the_year_9999 = spark.sql(
+        "SELECT 'orders' AS topic, 3 AS partition, 17L AS offset, timestamp_millis(1700000000000000) AS timestamp, "
+        "CAST(NULL AS BINARY) AS key, CAST(NULL AS BINARY) AS value, "
+        "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"
+    )
+    prepared = prepare(after_the_year_9999, (Expectation("never", "false", 1),))
+    with pytest.raises(PipelineFailed, match=r"orders-3, offset 17: the expectation never is not met: false\. Add"):
+        PipelineRun(spark, spec, DISK)._write_letters(prepared, BatchName("query", 0))
 
 
 MISTAKES = {

@@ -19,6 +19,8 @@ from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.parquet_export import ExportedFile, export_records
 
 MANIFEST: Final = "manifest.json"
+_STARTS: Final = frozenset(("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp"))
+"""The options that say where the pipeline begins."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -66,7 +68,7 @@ def export_options(spec: Spec) -> ReadOptions:
     Records that cannot be decoded are exported with the reason. Raises BadOption.
     """
     of_batches = {option.name.lower() for option in READ_OPTIONS.table if Reads.BATCH in option.reads}
-    kept = {n: v for n, v in spec.source_options.items() if n.lower() in of_batches}
+    kept = {n: v for n, v in spec.source_options.items() if n.lower() in of_batches - _STARTS}
     decodes = spec.reads.values.format != "raw"
     return read_options(
         kept | {"startingOffsets": "earliest"} | ({"onDecodeError": "report"} if decodes else {}), Reads.BATCH

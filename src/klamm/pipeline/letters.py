@@ -18,14 +18,13 @@ def letter_records(dead: DataFrame) -> DataFrame:
     facts = [_header(name, letter[name].cast("string")) for name in _FACTS]
     facts.append(_header("timestamp", sql.unix_millis(letter["timestamp"]).cast("string")))
     facts.append(_header("error", sql.col(REASON)))
-    own = sql.filter(letter["headers"], lambda h: ~_is_own(h))
-    headers = sql.concat(sql.coalesce(own, sql.array().cast(_HEADERS)), sql.array(*facts))
+    headers = sql.concat(_headers_of(letter["headers"]), sql.array(*facts))
     return dead.select(letter["key"].alias("key"), letter["raw"].alias("value"), headers.alias("headers"))
 
 
 def original_rows(batch: DataFrame) -> DataFrame:
     """Rows read from the topic of dead letters, with the place, timestamp and headers of the original records."""
-    own = sql.filter(sql.col("headers"), lambda h: ~_is_own(h))
+    original = _without_facts(_headers_of(sql.col("headers")))
 
     def fact(name: str) -> Column:
         """The text of one of klamm's headers; null where the record has none."""
@@ -38,14 +37,30 @@ def original_rows(batch: DataFrame) -> DataFrame:
             "partition": sql.coalesce(fact("partition").try_cast("int"), sql.col("partition")),
             "offset": sql.coalesce(fact("offset").try_cast("bigint"), sql.col("offset")),
             "timestamp": sql.coalesce(sql.timestamp_millis(fact("timestamp").try_cast("bigint")), sql.col("timestamp")),
-            "headers": sql.when(sql.size(own) > 0, own),
+            "headers": sql.when(sql.size(original) > 0, original),
         }
     )
 
 
-def _is_own(header: Column) -> Column:
-    """Whether a header is one that klamm added."""
-    return header["key"].startswith(HEADER_PREFIX)
+def _headers_of(column: Column) -> Column:
+    """The headers of a record; none for null."""
+    return sql.coalesce(column, sql.array().cast(_HEADERS))
+
+
+def _without_facts(headers: Column) -> Column:
+    """The headers without those that klamm added: the last one of each name.
+
+    The original record may have headers of these names, too: it may be a dead letter of another pipeline.
+    """
+    names = [f"{HEADER_PREFIX}{name}" for name in (*_FACTS, "timestamp", "error")]
+    from_the_end = sql.reverse(sql.transform(headers, lambda h: h["key"]))
+
+    def is_fact(header: Column, at: Column) -> Column:
+        """Whether the header at this index is the last one of a name that klamm adds."""
+        last = sql.size(headers) - sql.array_position(from_the_end, header["key"])
+        return header["key"].isin(*names) & (at == last)
+
+    return sql.filter(headers, lambda h, at: ~is_fact(h, at))
 
 
 def _header(name: str, text: Column) -> Column:

@@ -15,7 +15,11 @@ from klamm.spark.sink_options import write_options
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
-_NOT_OF_LETTERS = ("subscribe", "subscribepattern", "assign", "startingoffsets", "startingtimestamp")
+_NOT_OF_LETTERS = (
+    "subscribe", "subscribepattern", "assign", "startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp",
+    "logdirs",
+)  # fmt: skip
+"""Options that say what the pipeline reads; dead letters are in another topic, which may be in another cluster."""
 
 
 def replay_options(spec: Spec) -> dict[str, str]:

@@ -121,11 +121,12 @@ class PipelineRun:
         if self._letters is not None:
             self._letters.write(letter_records(dead), name)
             return
-        first = dead.orderBy(f"{LETTER}.topic", f"{LETTER}.partition", f"{LETTER}.offset").first()
+        place = ("topic", "partition", "offset")
+        # not the timestamp, which Python may be unable to represent
+        first = dead.select(*(f"{LETTER}.{name}" for name in place), REASON).orderBy(*place).first()
         assert first is not None, "there is at least one dead letter"
-        letter = first[LETTER]
         raise PipelineFailed(
-            f"{letter.topic}-{letter.partition}, offset {letter.offset}: {first[REASON]}. Add dead_letter.topic to "
+            f"{first.topic}-{first.partition}, offset {first.offset}: {first[REASON]}. Add dead_letter.topic to "
             f"{self._spec.file}, or correct the expectation."
         )
 

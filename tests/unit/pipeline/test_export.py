@@ -13,7 +13,7 @@ source:
   topics: orders
   start: latest
   value: {{format: {format}}}
-  options: {{maxOffsetsPerTrigger: 10, kafka.client.id: export, minPartitions: 3}}
+  options: {{maxOffsetsPerTrigger: 10, kafka.client.id: export, minPartitions: 3, startingTimestamp: 1700000000000}}
 sink: {{delta: table}}
 """
 
