@@ -80,13 +80,17 @@ def decode_avro(schema_text: str, kind: pa.DataType, registry: Registry | None) 
     With a registry each value names the schema with which it was written, and is resolved to `schema_text`.
     """
     from fastavro import schemaless_reader
+    from fastavro.read import SchemaResolutionError
     from fastavro.schema import SchemaParseException
 
     reader = _parsed(schema_text)
     adapt = None if registry is None else adapter_of(reader, {})
 
     def read(value: bytes) -> Any:
-        """Decode one value. Raises one of _BAD_VALUE, NoSuchSchema, SchemaParseException, RegistryUnusable."""
+        """Decode one value.
+
+        Raises one of _BAD_VALUE, NoSuchSchema, SchemaParseException, SchemaResolutionError; RegistryUnusable.
+        """
         writer, start = reader, 0
         if registry is not None:
             if len(value) < PREFIX_BYTES or value[:1] != MAGIC:
@@ -105,7 +109,7 @@ def decode_avro(schema_text: str, kind: pa.DataType, registry: Registry | None) 
         for i, value in enumerate(values.to_pylist()):
             try:
                 found.append(None if value is None else read(value))
-            except (*_BAD_VALUE, NoSuchSchema, SchemaParseException) as error:
+            except (*_BAD_VALUE, NoSuchSchema, SchemaParseException, SchemaResolutionError) as error:
                 found.append(None)
                 reasons[i] = _reason(error)
         return _as_arrow(found, kind, reasons)

@@ -20,6 +20,8 @@ _DECODED: Final = frozenset(("value", "rawValue", "decodeError"))
 """The columns that are made from the value of a record."""
 _PLACE: Final = ("topic", "partition", "offset")
 _LETTER: Final = ("key", "timestamp", "headers")
+_AS_OBJECTS: Final = ("key", "value", "headers", *_PLACE)
+"""What of a dead letter becomes a Python object: not the timestamp, of which datetime ends with the year 9999."""
 
 
 class BadValue(KlammError):
@@ -89,7 +91,7 @@ def _decoder(options: ReadOptions, kind: pa.StructType | None) -> Decoder:
 def _letters(rows: pa.RecordBatch, reasons: dict[int, str]) -> Sequence[tuple[int, NewRecord]]:
     """The records that could not be decoded, as dead letters with the partition from which they came."""
     places = sorted(reasons)
-    bad: list[dict[str, Any]] = rows.take(pa.array(places)).to_pylist()
+    bad: list[dict[str, Any]] = rows.select(list(_AS_OBJECTS)).take(pa.array(places)).to_pylist()
     times = pc.cast(rows.column("timestamp"), pa.int64()).take(pa.array(places)).to_pylist()
     letters = []
     for place, row, time_us in zip(places, bad, times, strict=True):

@@ -207,6 +207,22 @@ def test_values_without_the_wire_format_or_with_a_foreign_schema_become_null_wit
     }
 
 
+def test_a_value_whose_writers_schema_cannot_be_resolved_becomes_null_with_a_reason(
+    registry: FakeRegistry, at: Registry
+) -> None:
+    text_id = NEW | {"fields": [{"name": "id", "type": "string"}, NEW["fields"][1]]}
+    no_id = NEW | {"fields": [NEW["fields"][1]]}
+    registry.schemas = {2: NEW, 6: text_id, 7: no_id}
+    bad = [framed(6, encoded(text_id, {"id": "a", "user": "u"})), framed(7, encoded(no_id, {"user": "u"}))]
+    good = framed(2, encoded(NEW, {"id": 2, "user": "u"}))
+
+    values, reasons = decoded(NEW, [good, *bad, good], at)
+
+    assert [v and v["id"] for v in values.to_pylist()] == [2, None, None, 2]
+    assert list(reasons) == [1, 2]
+    assert all(reason.startswith("the value is not Avro of the schema: ") for reason in reasons.values())
+
+
 def test_a_registry_that_recovers_is_asked_again(registry: FakeRegistry, at: Registry) -> None:
     registry.statuses = [503, 500]
 

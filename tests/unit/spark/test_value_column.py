@@ -73,6 +73,18 @@ def test_undecodable_values_are_written_to_the_dead_letter_topic_with_partition_
     assert [r.timestamp for r in letters] == [1_001, 1_003]
 
 
+def test_a_dead_letter_keeps_a_timestamp_after_the_year_9999(world: ScriptedWorld) -> None:
+    """A producer that gives microseconds for milliseconds."""
+    time = 1_700_000_000_000_000
+    content = batch([Record(b"k", b"broken", time, [])])
+    world.cluster.logs[TopicPartition("orders", 0)] = ScriptedLog(1, [(0, 0, content)])
+
+    assert read(world, ("offset", "value"), onDecodeError="deadletter:dead") == []
+
+    [(_, _, stored)] = world.cluster.logs[TopicPartition("dead", 0)].batches
+    assert [(r.value, r.timestamp) for r in records(stored, header_at(stored))] == [(b"broken", time)]
+
+
 def test_dead_letters_are_written_once_and_to_the_current_leader(world: ScriptedWorld) -> None:
     world.cluster.errors[TopicPartition("dead", 0)] = [ErrorCode.NOT_ENOUGH_REPLICAS]
 
