@@ -166,10 +166,11 @@ class StreamDriver:
         known = {p for p in logs.ends if p in start.next and goal.same_topic(p.topic, start)}
         ends = {p: self._end_of_known(p, start.next[p], logs) if p in known else e for p, e in logs.ends.items()}
         behind = {p: start.epochs[p] for p in known if logs.ends[p] < ends[p] and p in start.epochs}
+        topics = {p.topic for p in known}
+        # of a topic that the query reads already, so that what was deleted before it was read is reported
+        first = {p: 0 if p.topic in topics else logs.starts[p] for p in logs.ends if p not in known}
         if start.is_initial:
-            first = {p: start.next[p] if p in known else logs.starts[p] for p in logs.ends}
-        else:
-            first = {p: logs.starts[p] for p in logs.ends if p not in known}
+            first |= {p: start.next[p] for p in known}
         epochs = {p: epoch for p, epoch in (logs.epochs | behind).items() if p in ends}
         goal = goal._replace(next=ends, first=first, epochs=epochs)
         losses = (*losses_between(start, goal), *_deleted_before_read(start, logs, known), *_truncated_somewhere(logs))

@@ -277,6 +277,22 @@ class TestChanges:
         with pytest.raises(DataLoss, match="orders-2: offsets 0 to 2 are lost: retention"):
             query.run()
 
+    @pytest.mark.parametrize("has_run", [True, False], ids=["between two batches", "before the first batch"])
+    def test_on_data_loss_report_has_a_row_for_the_deleted_records_of_a_new_partition(
+        self, world: ScriptedWorld, has_run: bool
+    ) -> None:
+        query = Query(world, onDataLoss="report")
+        if has_run:
+            query.run()
+        query.driver.initial()
+        world.cluster.logs[TopicPartition("orders", 2)] = log(3, 6)
+        assert query.plan()
+        rows = query.rows()
+
+        lost = [(r["partition"], r["offset"], r["dataLoss"]["endOffset"]) for r in rows if r["dataLoss"]]
+        assert lost == [(2, 0, 3)]
+        assert sorted((r["partition"], r["offset"]) for r in rows if not r["dataLoss"]) == offsets(2, 3, 6)
+
     def test_a_new_topic_matching_the_subscribe_pattern_is_read_from_its_log_start(self, world: ScriptedWorld) -> None:
         query = Query(world, subscribePattern="^orders")
         query.run()
