@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption
+from klamm.spark.option_parsers import MAX_INT, MAX_LONG
 
 WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _EMPTY: Final = {"starting": LATEST, "ending": EARLIEST}
@@ -104,7 +105,7 @@ def _check_offset(option: str, partition: TopicPartition, offset: int, empty: in
             f"option {option} has {offset} ({word}) for {partition}, which would read nothing in a batch read; give "
             f"{_other_word(word)} or an offset"
         )
-    if offset < EARLIEST:
+    if not EARLIEST <= offset <= MAX_LONG:
         raise BadOption(
             f"option {option} has {offset} for {partition}, which is not valid; give an offset, -2 (earliest) or "
             "-1 (latest)"
@@ -118,7 +119,7 @@ def _other_word(word: str) -> str:
 
 def _parse_time(option: str, text: str) -> int:
     """Return the time in ms since 1970. Raises BadOption."""
-    if not text.strip().isdigit():
+    if not re.fullmatch(r"0*[0-9]{1,18}", text.strip()):
         raise BadOption(
             f"option {option}={text!r} is not a time; give milliseconds since 1970, for example 1700000000000"
         )
@@ -128,7 +129,7 @@ def _parse_time(option: str, text: str) -> int:
 def _checked_times(option: str, each: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
     """The times, if all are valid. Raises BadOption."""
     for partition, time in each.items():
-        if time < 0:
+        if not 0 <= time <= MAX_LONG:
             raise BadOption(
                 f"option {option} has {time} for {partition}, which is not a time; give milliseconds since 1970"
             )
@@ -170,8 +171,8 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 def _parse_partition(given: object) -> int:
     """Return the partition number, also from a string of digits. Raises ValueError."""
     number = int(given) if isinstance(given, str) and given.isdigit() else given
-    if _check_integer(number) < 0:
-        raise ValueError(f"partition {given!r} is not a whole number of at least 0; correct it")
+    if not 0 <= _check_integer(number) <= MAX_INT:
+        raise ValueError(f"partition {given!r} is not a whole number from 0 to {MAX_INT}; correct it")
     return _check_integer(number)
 
 

@@ -7,6 +7,9 @@ from typing import Final, NamedTuple
 
 from klamm.spark.java_regex import to_python
 
+MAX_INT: Final = 2**31 - 1
+MAX_LONG: Final = 2**63 - 1
+"""The largest numbers of Kafka's configs of types INT and LONG, and of Spark's limits. Source: ConfigDef.java."""
 _BYTE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -31,11 +34,13 @@ def parse_boolean(text: str) -> bool:
 
 
 def parse_positive(text: str) -> int:
-    """Return a whole number of at least 1. Raises ValueError."""
-    number = int(text) if re.fullmatch(r"[0-9]+", text) else 0
-    if number < 1:
-        raise ValueError(f"{text!r} is not a whole number of at least 1; give for example 100")
-    return number
+    """Return a whole number from 1 to `MAX_LONG`. Raises ValueError."""
+    return _parse_up_to(MAX_LONG, text)
+
+
+def parse_int(text: str) -> int:
+    """Return a whole number from 1 to `MAX_INT`, as requests can have it. Raises ValueError."""
+    return _parse_up_to(MAX_INT, text)
 
 
 def parse_milliseconds(text: str) -> float:
@@ -43,17 +48,32 @@ def parse_milliseconds(text: str) -> float:
     return parse_positive(text) / 1000
 
 
+def parse_int_milliseconds(text: str) -> float:
+    """Return the seconds for a text that gives milliseconds, as requests can have them. Raises ValueError."""
+    return parse_int(text) / 1000
+
+
+def _parse_up_to(most: int, text: str) -> int:
+    """Return a whole number from 1 to `most`. Raises ValueError."""
+    digits = text.lstrip("0") if re.fullmatch(r"[0-9]+", text) else ""
+    if not digits:
+        raise ValueError(f"{text!r} is not a whole number of at least 1; give for example 100")
+    if len(digits) > len(str(most)) or int(digits) > most:
+        raise ValueError(f"{text!r} is more than {most}; give a smaller number")
+    return int(digits)
+
+
 def parse_bytes(text: str) -> int:
     """Return the bytes of a size as `1000000`, `512k`, `64m` or `1g`, units of 1024. Raises ValueError."""
     found = re.fullmatch(r"([0-9]+)\s*([a-z]?)b?", text.strip().lower())
-    if found is None or found[2] not in _BYTE_UNITS or int(found[1]) < 1:
+    if found is None or found[2] not in _BYTE_UNITS or not found[1].strip("0"):
         raise ValueError(f"{text!r} is not a size of at least one byte; give for example 1000000, 512k, 64m or 1g")
-    return int(found[1]) * _BYTE_UNITS[found[2]]
+    return parse_positive(str(parse_positive(found[1]) * _BYTE_UNITS[found[2]]))
 
 
 def parse_duration(text: str) -> float:
     """Return the seconds of a duration as `500ms`, `30s`, `15m`, `1h`, `1d`. Raises ValueError."""
-    found = re.fullmatch(r"([0-9]+)\s*([a-z]+)", text.strip().lower())
+    found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]+)", text.strip().lower())
     if found is None or found[2] not in _SECONDS:
         raise ValueError(f"{text!r} is not a duration; give for example 500ms, 30s, 15m or 1h")
     return int(found[1]) * _SECONDS[found[2]]
@@ -69,7 +89,10 @@ def parse_topics(text: str) -> tuple[str, ...]:
 
 def parse_directories(text: str) -> tuple[str, ...]:
     """Return the paths between the commas, each once. Raises ValueError for an empty list or a relative path."""
-    paths = tuple(dict.fromkeys(p.strip().removeprefix("file://").rstrip("/") or "/" for p in text.split(",")))
+    given = (p.strip().removeprefix("file://") for p in text.split(",") if p.strip())
+    paths = tuple(dict.fromkeys(path.rstrip("/") or "/" for path in given))
+    if not paths:
+        raise ValueError(f"{text!r} names no directory; give absolute paths of log directories, as /data1/kafka,/data2")
     if any(not path.startswith("/") for path in paths):
         raise ValueError(
             f"{text!r} has a relative path; give absolute paths of log directories, separated by commas, for example "

@@ -11,6 +11,8 @@ from klamm.spark.option_parsers import (
     parse_bytes,
     parse_directories,
     parse_duration,
+    parse_int,
+    parse_int_milliseconds,
     parse_milliseconds,
     parse_on_data_loss,
     parse_on_decode_error,
@@ -141,7 +143,10 @@ TABLE: Final = (
         "kafka.security.protocol", parse_one_of("plaintext"), "PLAINTEXT", BOTH,
         "security protocol; klamm supports only this one",
     ),
-    Option("kafka.request.timeout.ms", parse_milliseconds, "30000", BOTH, "time to wait for the response to a request"),
+    Option(
+        "kafka.request.timeout.ms", parse_int_milliseconds, "30000", BOTH,
+        "time to wait for the response to a request",
+    ),
     Option(
         "kafka.default.api.timeout.ms", parse_milliseconds, "60000", BOTH,
         "time for reading metadata or offsets, all retries included",
@@ -156,16 +161,16 @@ TABLE: Final = (
     ),
     Option("kafka.retry.backoff.max.ms", parse_milliseconds, "1000", BOTH, "maximum time before a retry"),
     Option(
-        "kafka.max.partition.fetch.bytes", parse_positive, "8388608", BOTH,
+        "kafka.max.partition.fetch.bytes", parse_int, "8388608", BOTH,
         "maximum bytes of one fetch; less for a small range; a larger batch is returned all the same",
     ),
     Option(
-        "kafka.fetch.max.bytes", parse_positive, "52428800", BOTH,
+        "kafka.fetch.max.bytes", parse_int, "52428800", BOTH,
         "maximum bytes of one fetch, like `kafka.fetch.max.bytes`, since a fetch has one partition",
     ),
-    Option("kafka.fetch.min.bytes", parse_positive, "1", BOTH,
+    Option("kafka.fetch.min.bytes", parse_int, "1", BOTH,
            "minimum bytes of records for which a broker waits before it answers a fetch"),
-    Option("kafka.fetch.max.wait.ms", parse_positive, "500", BOTH,
+    Option("kafka.fetch.max.wait.ms", parse_int, "500", BOTH,
            "maximum time for which a broker waits for these records"),
 )  # fmt: skip
 READ_OPTIONS: Final = OptionSet("read", TABLE, NO_EFFECT, REFUSED)

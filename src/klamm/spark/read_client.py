@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from klamm.client.backoff import Backoff
 from klamm.client.blocking import BlockingClient, BlockingSettings
@@ -17,6 +18,9 @@ from klamm.spark.pool import ClientPool
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.sizes import describe_sizes
 from klamm.wire.messages import MetadataResponseTopic
+
+MAX_CONNECT_S: Final = 1_000_000.0
+"""For a connection to open: sockets refuse more than 2**31 - 1 ms."""
 
 
 class ReadClient:
@@ -103,7 +107,7 @@ def settings_of(options: ReadOptions) -> BlockingSettings:
     """Return the client settings that follow from the options of the read."""
     return BlockingSettings(
         client_id=options.client_id,
-        connect_timeout_s=min(options.connect_timeout_s, options.request_timeout_s),
+        connect_timeout_s=min(options.connect_timeout_s, options.request_timeout_s, MAX_CONNECT_S),
         answer_timeout_s=options.request_timeout_s + options.fetch_wait_ms / 1000,
     )
 

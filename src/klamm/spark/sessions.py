@@ -1,7 +1,7 @@
 """A Spark session with the settings that make Python sources fast, and `klamm` in sessions that others made."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -93,7 +93,8 @@ def _chosen_settings() -> Mapping[str, str]:
     if environment_variable("PYSPARK_GATEWAY_PORT"):  # spark-submit started Java before this process
         SparkContext._ensure_initialized()  # connects to it; before that a SparkConf does not have its settings
         return dict(SparkConf().getAll())
-    words = shlex.split(environment_variable("PYSPARK_SUBMIT_ARGS") or "")
+    given = shlex.split(environment_variable("PYSPARK_SUBMIT_ARGS") or "")
+    words = [part for word in given for part in _option_and_value(word)]
     chosen = {"spark.remote": remote} if (remote := environment_variable("SPARK_REMOTE")) else {}
     for option, value in pairwise(words):
         if option == "--master":
@@ -102,6 +103,12 @@ def _chosen_settings() -> Mapping[str, str]:
             name, _, setting = value.partition("=")
             chosen[name] = setting
     return chosen
+
+
+def _option_and_value(word: str) -> Sequence[str]:
+    """The option and the value in one word of spark-submit's arguments, as in `--master=yarn`; else the word."""
+    option, _, value = word.partition("=")
+    return (option, value) if option.startswith("--") and value else (word,)
 
 
 def _has_master(chosen: Mapping[str, str]) -> bool:

@@ -10,7 +10,16 @@ from typing import Any, Final, NamedTuple
 
 from klamm.model.cluster import parse_addresses
 from klamm.spark.errors import BadOption
-from klamm.spark.option_parsers import parse_boolean, parse_milliseconds, parse_one_of, parse_positive, parse_text
+from klamm.spark.option_parsers import (
+    MAX_LONG,
+    parse_boolean,
+    parse_int,
+    parse_int_milliseconds,
+    parse_milliseconds,
+    parse_one_of,
+    parse_positive,
+    parse_text,
+)
 from klamm.spark.option_set import Option, OptionSet, Reads
 from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.record_writer import NO_ACKS, SendSettings
@@ -104,10 +113,10 @@ SINK_TABLE: Final = (
         "whether brokers recognise a batch that is sent again. Default: true where `kafka.acks` is `all`",
     ),
     Option(
-        "kafka.batch.size", parse_positive, "524288", Reads.BOTH,
+        "kafka.batch.size", parse_int, "524288", Reads.BOTH,
         "maximum bytes of a batch before compression; one larger record is a batch of its own",
     ),
-    Option("kafka.max.request.size", parse_positive, "1048576", Reads.BOTH,
+    Option("kafka.max.request.size", parse_int, "1048576", Reads.BOTH,
            "maximum bytes of a request, and of a record before compression"),
     Option(
         "kafka.buffer.memory", parse_positive, "33554432", Reads.BOTH,
@@ -132,11 +141,11 @@ SINK_TABLE: Final = (
         "murmur2 of the key",
     ),
     Option(
-        "kafka.delivery.timeout.ms", parse_milliseconds, "120000", Reads.BOTH,
+        "kafka.delivery.timeout.ms", parse_int_milliseconds, "120000", Reads.BOTH,
         "a write fails where a partition accepts no records for this time",
     ),
     Option(
-        "kafka.request.timeout.ms", parse_milliseconds, "30000", Reads.BOTH,
+        "kafka.request.timeout.ms", parse_int_milliseconds, "30000", Reads.BOTH,
         "time to wait for the response to a request",
     ),
     Option(
@@ -144,7 +153,7 @@ SINK_TABLE: Final = (
         "time for metadata, producer ids and steps of transactions, all retries included",
     ),
     Option(
-        "kafka.transaction.timeout.ms", parse_positive, "900000", Reads.BOTH,
+        "kafka.transaction.timeout.ms", parse_int, "900000", Reads.BOTH,
         "time after which brokers abort an open transaction. A micro-batch with `exactly-once` must end within "
         "it, also after a restart during its commit. At most `transaction.max.timeout.ms` of the brokers",
     ),
@@ -246,5 +255,5 @@ def _read_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ReadOpt
     lower = {name.lower(): text for name, text in given.items()}
     shared = {name: lower[name] for name in _ALSO_OF_READS if name in lower}
     own = {"subscribe": value["commitTopic"], "kafka.isolation.level": "read_committed"}
-    milliseconds = str(max(1, round(value["kafka.max.block.ms"] * 1000)))
+    milliseconds = str(min(MAX_LONG, max(1, round(value["kafka.max.block.ms"] * 1000))))
     return read_options(shared | own | {"kafka.default.api.timeout.ms": milliseconds})
