@@ -118,7 +118,8 @@ class InsightStore:
     def _commits(self) -> list[int]:
         """The numbers of all complete batches."""
         try:
-            commits = self._spark.read.parquet(join(self._directory, "commits"))
+            # with a schema, since a run that was killed at its first commit leaves a directory without files
+            commits = self._spark.read.schema("number int, batch int").parquet(join(self._directory, "commits"))
         except AnalysisException as error:
             if error.getCondition() == "PATH_NOT_FOUND":
                 return []

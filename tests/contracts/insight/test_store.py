@@ -98,3 +98,14 @@ def test_a_store_refuses_batches_of_a_query_that_began_anew(
     monkeypatch.setattr(kept, "_commits", lambda: [0, 1])
     with pytest.raises(WrongBatch, match=r"has batches up to 1, and batch 0 comes again: the checkpoint"):
         kept.add_batch(empty_lines(spark), 0)
+
+
+def test_a_store_continues_where_a_run_was_killed_while_it_wrote_its_first_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    kept = InsightStore(spark, str(tmp_path))
+    (tmp_path / "commits" / "batch=0" / "_temporary" / "0").mkdir(parents=True)
+
+    assert not kept.has_batches()
+    kept.add_batch(empty_lines(spark), 0)
+    assert kept.has_batches()
