@@ -136,7 +136,9 @@ def parse_auth(text: str) -> tuple[str, bytes]:
     """Parse `SCHEME:CREDENTIALS`, for example `digest:user:password`. Raises CannotAudit."""
     scheme, colon, credentials = text.partition(":")
     if not colon or not scheme or not credentials:
-        raise CannotAudit(f"--auth {text!r} is not SCHEME:CREDENTIALS, for example digest:kafka:secret.")
+        raise CannotAudit(  # without the text, which may be the secret
+            "The value of --auth is not SCHEME:CREDENTIALS. Give for example digest:kafka:secret."
+        )
     return scheme, credentials.encode()
 
 
