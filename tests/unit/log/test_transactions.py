@@ -171,6 +171,26 @@ def test_a_corrupt_transaction_index_is_rebuilt_at_startup(orders: Partition, co
     assert any("txnindex" in note for note in back.notes)
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_rebuilt_transaction_index_has_a_transaction_that_began_in_an_earlier_segment(
+    orders: Partition, is_clean: bool
+) -> None:
+    log = orders.open()
+    send(log, 0, transactional=True)
+    log.roll()
+    mark(log, ControlType.ABORT)
+    index = Path(log.segments.active.transaction_index.path)
+    log.roll()
+    before = log.aborted_transactions(0, log.end_offset)
+    assert [(aborted.first_offset, aborted.last_offset) for aborted in before] == [(0, 1)]
+    log.close()
+    index.write_bytes(b"\xff")
+
+    back = orders.open(CheckpointedState(is_clean, log.end_offset))
+
+    assert back.aborted_transactions(0, log.end_offset) == before
+
+
 def test_a_transaction_marker_with_an_old_coordinator_or_producer_epoch_is_fenced(orders: Partition) -> None:
     log = orders.open()
     mark(log, ControlType.ABORT, coordinator_epoch=2, epoch=5)
