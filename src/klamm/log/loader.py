@@ -20,6 +20,7 @@ from klamm.log.segment import Segment, new_segment
 from klamm.log.segments import Segments
 from klamm.runtime.disk import Disk
 from klamm.wire.records import CorruptRecords
+from klamm.wire.records.batch import NO_LEADER_EPOCH
 
 MAX_OFFSET: Final = 2**63 - 1
 
@@ -84,8 +85,9 @@ class Loader:
         stored_epochs = self._stored_epochs(segments)
         epochs = LeaderEpochs(stored_epochs or ())
         self._check_flushed(segments, unflushed)
-        if stored_epochs is None:
-            self._read_epochs(segments.from_slot(0)[:unflushed], epochs)
+        flushed = segments.from_slot(0)[:unflushed]
+        if stored_epochs is None or self._lacks_last_epoch(flushed, epochs):
+            self._read_epochs(flushed, epochs)
         is_recovered = unflushed < len(segments)
         if is_recovered:
             self._recover_segments(segments, unflushed, epochs, producers)
@@ -146,6 +148,19 @@ class Loader:
         except CorruptFile as error:
             self._notes.append(f"{error}: the leader epochs were read from the batches instead. Nothing to do.")
             return None
+
+    def _lacks_last_epoch(self, flushed: Sequence[Segment], epochs: LeaderEpochs) -> bool:
+        """Whether the last flushed batch has another leader epoch than its offset in the leader epoch checkpoint.
+
+        A kill shortly after a truncation leaves the checkpoints of before: what was appended since counts as flushed.
+        """
+        if self._known.is_clean or not flushed or not flushed[-1].size:
+            return False
+        try:
+            last = [found.header for found in flushed[-1].headers_from(flushed[-1].offset_index.last_offset)][-1]
+        except CorruptRecords:
+            return False  # a reader of the segment reports the damage
+        return last.partition_leader_epoch not in (NO_LEADER_EPOCH, epochs.epoch_for(last.base_offset))
 
     def _read_epochs(self, flushed: Sequence[Segment], epochs: LeaderEpochs) -> None:
         """Add the leader epochs of the batches in flushed segments."""

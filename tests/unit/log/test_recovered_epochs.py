@@ -76,3 +76,20 @@ def test_log_recovery_keeps_a_flushed_batch_with_a_lower_leader_epoch(orders: Pa
     back = orders.open(CheckpointedState(recovery_point=6))
 
     assert [header.partition_leader_epoch for header in headers_of(back)] == [4, 5, 4]
+
+
+def test_leader_epochs_are_read_from_batches_after_a_kill_that_left_the_checkpoints_before_a_truncation(
+    orders: Partition,
+) -> None:
+    """Followers would keep records of the earlier leader epoch where this log has others."""
+    log = orders.open()
+    for _ in range(10):
+        log.append_as_leader(batch("old"), 0)
+    log.close()
+    log = orders.open(CheckpointedState(True, 10))
+    log.truncate_to(5)
+    log.append_as_leader(batch("new"), 2)
+    log.roll()
+    log.append_as_leader(batch("newer"), 2)
+
+    assert orders.open(CheckpointedState(False, 10)).epochs.entries == ((0, 0), (2, 5))
