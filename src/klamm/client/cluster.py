@@ -154,6 +154,8 @@ class ClusterMetadata:
         Raises RetriableError if no broker answers, TopicGone.
         """
         partitions = list(partitions)
+        for found in [p for p in self._absent if self._cached_leader(p) is not None]:
+            del self._absent[found]  # a response since then had it
         if unknown := [p for p in partitions if self._cached_leader(p) is None]:
             topics = yield from self.refresh({p.topic for p in unknown})
             for partition in unknown:

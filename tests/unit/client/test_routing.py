@@ -167,6 +167,24 @@ class TestTopicsThatGo:
 
         assert brokers.run(retried("x", lambda: brokers.cluster.leader(ORDERS), brokers.backoff())) == TWO
 
+    @pytest.mark.parametrize("is_cached", [False, True], ids=["looked up", "seen in the metadata of all topics"])
+    def test_the_time_for_which_a_topic_is_missing_begins_again_after_it_was_seen(self, is_cached: bool) -> None:
+        missing = metadata(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        brokers = Brokers(lambda a, m: missing)
+        with pytest.raises(RetriableError):
+            brokers.run(brokers.cluster.leader(ORDERS))
+        brokers.on_ask = lambda a, m: metadata(leader=2)
+        if is_cached:
+            brokers.run(brokers.cluster.refresh(None))
+        assert brokers.run(brokers.cluster.leader(ORDERS)) == TWO
+
+        brokers.now_s += 2 * MIN_ABSENCE_S
+        brokers.cluster.forget_leader(ORDERS)
+        brokers.on_ask = lambda a, m: missing
+
+        with pytest.raises(RetriableError, match="topic orders does not exist"):
+            brokers.run(brokers.cluster.leader(ORDERS))
+
     def test_a_recreated_topic_is_accepted_when_the_caller_expects_no_topic_id(self) -> None:
         brokers = Brokers(lambda a, m: metadata(topic_id=NEW_ID))
 
