@@ -188,6 +188,29 @@ def test_a_storage_error_while_creating_the_log_takes_the_partition_offline(run:
     run(scenario)
 
 
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_partition_that_goes_offline_while_its_log_is_opened_gets_no_role(
+    run: Run, monkeypatch: pytest.MonkeyPatch, leader: int
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        opened = cluster.logs[1].get_or_create_many
+
+        async def open_and_fail(wanted: Any) -> Any:
+            found = await opened(wanted)
+            orphans.append(cluster.brokers[1]._hosted.get(P0))
+            cluster.brokers[1].set_offline([P0])
+            return found
+
+        orphans: list[Any] = []
+        monkeypatch.setattr(cluster.logs[1], "get_or_create_many", open_and_fail)
+        await order(cluster, leader, 4)
+        assert cluster.brokers[1].offline_partitions == {P0}
+        assert [(p.log, p.is_leader, p.leader_epoch) for p in orphans] == [(None, False, -1)]
+        assert len(cluster.brokers[1]._fetchers) == 0
+
+    run(scenario)
+
+
 def test_a_follower_starts_fetching_once_its_leader_appears_in_the_metadata(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.metadata.alive.discard(2)
