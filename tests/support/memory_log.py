@@ -183,8 +183,8 @@ class MemoryLog:
         self.possible_loss = None
         self.is_durable = False
         self.pieces = [p for p in self.pieces if p.last < offset]
-        self.end_offset = offset
-        self.high_watermark = min(self.high_watermark, offset)
+        self.end_offset = min(offset, self.pieces[-1].last + 1 if self.pieces else self.start_offset)
+        self.high_watermark = min(self.high_watermark, self.end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self._raise_failure()

@@ -10,6 +10,7 @@ from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_a
 from tests.unit.replication.runs import Run
 from tests.unit.replication.scripted_leader import P1, Follow, Leader, answer, data, new_fetcher, settle
 
+from klamm.log.epochs import EpochEnd
 from klamm.model.errors import ErrorCode
 from klamm.replication.fetcher import Fetcher
 from klamm.wire.messages import (
@@ -113,6 +114,21 @@ def test_a_diverging_epoch_makes_the_follower_truncate_its_log_and_continue_fetc
         diverging_epoch=FetchResponseEpochEndOffset(2, 1), high_watermark=9, records=batch(base=3, epoch=3)
     )
     follow(scenario, answer(diverging), records=(3,))
+
+
+def test_a_follower_whose_log_diverged_inside_a_batch_fetches_that_batch_again(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
+        cluster.brokers[1].fetchers.remove([P0])
+        cluster.log(1).append_as_follower(batch(3, epoch=2))
+        fetcher = new_fetcher(cluster, Leader())
+        fetcher.add(P0, cluster.partition(1), 3)
+        fetcher._truncate_diverged(P0, fetcher._followed[P0], EpochEnd(2, 1))
+        assert cluster.log(1).end_offset == 0, "the batch goes as a whole"
+        assert fetcher._followed[P0].position().fetch_offset == 0
+        assert not fetcher.failed
+
+    run(scenario)
 
 
 def test_a_truncation_is_synced_before_the_follower_fetches_again(follow: Follow) -> None:
