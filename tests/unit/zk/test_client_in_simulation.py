@@ -404,6 +404,23 @@ def test_callers_beyond_the_limit_of_waiting_zookeeper_requests_wait() -> None:
     assert created == [f"create /n{i}" for i in range(20)]
 
 
+def test_cancelled_zookeeper_requests_leave_room_for_later_ones() -> None:
+    async def scenario(stage: Told) -> None:
+        client = stage.make_client("zk1,zk2,zk3", TIMEOUT_MS, max_in_flight=2)
+        await client.connect(5)
+        for _ in range(3):
+            await stage.stop_all()
+            await asyncio.sleep(0.1)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await asyncio.gather(*(client.exists(f"/n{i}") for i in range(4)))
+            await stage.start_all()
+            async with asyncio.timeout(10):
+                assert await client.exists("/other") is None
+
+    simulate(scenario)
+
+
 def test_an_exception_in_a_watch_callback_is_logged_and_blocks_no_request() -> None:
     async def scenario(stage: Told) -> None:
         client = await stage.client()

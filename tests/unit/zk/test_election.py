@@ -15,6 +15,7 @@ from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
 from klamm.zk.errors import ZkCode, ZkError
 from klamm.zk.fenced import ControllerMoved
+from klamm.zk.jute import Stat
 from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.registrar import BrokerIdTaken, BrokerRegistrar
 from klamm.zk.store import Store, TopicExists
@@ -148,6 +149,24 @@ async def test_a_missing_or_malformed_controller_znode_is_read_as_no_controller(
     assert await store.read_controller(watch=True) is None
     ensemble.apply([Create(CONTROLLER, b"rubbish")])
     assert await store.read_controller() is None
+
+
+async def test_a_controller_elected_between_two_looks_is_read(
+    ensemble: MemoryEnsemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ensemble.client()
+    look = client.exists
+
+    async def exists(path: str, watch: bool = False) -> Stat | None:
+        ensemble.apply([Create(CONTROLLER, encode_controller(BrokerId(2), 0))])
+        return await look(path, watch)
+
+    monkeypatch.setattr(client, "exists", exists)
+
+    found = await Store(client).read_controller(watch=True)
+
+    assert found is not None
+    assert found.broker == 2
 
 
 # ---- registration
