@@ -69,9 +69,10 @@ class LogStorage:
         "_durability",
         "_failed",
         "_flushing",
-        "_has_lowered_checkpoints",
         "_local",
         "_log_start",
+        "_lowered_checkpoints",
+        "_lowered_on_disk",
         "_owner",
         "_producer_state",
         "_small_files",
@@ -113,7 +114,7 @@ class LogStorage:
         self._log_start = loaded.log_start
         self._topic_id = topic_id
         self._failed = False
-        self._has_lowered_checkpoints = False
+        self._lowered_checkpoints = self._lowered_on_disk = 0
         self._unsynced_snapshot: str | None = None
         self._flushing: asyncio.Future[None] | None = None
         self._syncing: asyncio.Future[None] | None = None
@@ -304,7 +305,15 @@ class LogStorage:
 
     @property
     def is_durable(self) -> bool:
-        """Whether all of the log counts as replicated here, and a power loss undoes no truncation."""
+        """Whether all of the log counts as replicated here, and a power loss undoes no truncation.
+
+        The checkpoints that a truncation lowers are included, if somebody waited for them.
+        """
+        return self._is_synced and self._lowered_on_disk == self._lowered_checkpoints
+
+    @property
+    def _is_synced(self) -> bool:
+        """Whether the segments are on the device as far as they have to be."""
         return self.durable_end >= self.end_offset and not self._durability.is_truncated
 
     def sync_soon(self) -> None:
@@ -312,13 +321,13 @@ class LogStorage:
 
         What is appended while a sync is under way shares the next one (group commit).
         """
-        is_needed = not self.is_durable and not self._failed
+        is_needed = not self._is_synced and not self._failed
         if is_needed and (self._syncing is None or self._syncing.done()):
             self._syncing = asyncio.ensure_future(self._sync_all())
 
     async def _sync_all(self) -> None:
         """Sync until everything is on the device; an I/O error is reported and fails the log."""
-        while not self.is_durable and not self._failed:
+        while not self._is_synced and not self._failed:
             try:
                 with self._translating_io_errors():
                     job = self._durability.sync_job(self.segments, self.directory, self.end_offset)
@@ -341,15 +350,16 @@ class LogStorage:
             self.sync_soon()
             assert self._syncing is not None
             await asyncio.shield(self._syncing)
-        if self._has_lowered_checkpoints and self._owner is not None:
-            self._has_lowered_checkpoints = False
+        lowered = self._lowered_checkpoints
+        if lowered > self._lowered_on_disk and self._owner is not None:
             await self._owner.wait_for_lowered_checkpoints()
+            self._lowered_on_disk = max(lowered, self._lowered_on_disk)
         self._check_usable()
 
     def _report_lowered_checkpoints(self) -> None:
         """Have the checkpoints written that a truncation lowered."""
         if self._owner is not None:
-            self._has_lowered_checkpoints = True
+            self._lowered_checkpoints += 1
             self._owner.on_checkpoints_lowered(self)
 
     def changed_small_files(self) -> list[Replacement]:
