@@ -342,3 +342,29 @@ def test_a_broker_reads_no_configs_again_if_no_change_during_its_start_was_delet
         assert await room.others.next_change_number() == 2
 
     SimulatedLoop().run(main())
+
+
+def test_deleted_change_notifications_count_as_missed_until_the_configs_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ZooKeeper fails between the look at the notifications and the read of the configs."""
+
+    async def main() -> None:
+        room = await Room(first=0).begin()
+        room.heard.hosted_topics = ["orders"]
+        await room.alter("topics", "orders", {"retention.ms": "1"})
+        await room.others.delete_changes(sorted(room.ensemble.nodes[CHANGES].children))
+        monkeypatch.setattr(room.heard, "topics_changed", session_expired)
+        with pytest.raises(SessionExpired):
+            await room.changes.catch_up()
+        monkeypatch.undo()
+
+        await room.changes.catch_up()
+
+        assert room.heard.topics == [{"orders": {"retention.ms": "1"}}]
+
+    SimulatedLoop().run(main())
+
+
+async def session_expired(overrides: Mapping[str, Mapping[str, str]]) -> None:
+    raise SessionExpired("", "the session ended")

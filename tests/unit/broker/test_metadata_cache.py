@@ -254,3 +254,25 @@ async def test_a_metadata_request_does_not_wait_for_a_topic_that_zookeeper_no_lo
     known.forget_topic("orders")
 
     assert await ends(waiting)
+
+
+async def test_requests_wait_again_for_topics_of_a_new_registration_after_an_earlier_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller describes all topics again."""
+    known = MetadataCache("PLAINTEXT")
+    known.expect_topics(["being deleted"])
+    monkeypatch.setattr(metadata_cache, "MAX_WAIT_FOR_EXPECTED_S", 0.0)
+    await known.wait_for_expected(None)
+    monkeypatch.undo()
+    told = update({"orders": [partition(0, 1)]})
+    known.update(told)
+    empty = update({})
+    empty.broker_epoch = told.broker_epoch = 7
+
+    known.update(empty)
+
+    waiting = asyncio.create_task(known.wait_for_expected(["orders"]))
+    assert not await ends(waiting)
+    known.update(told)
+    assert await ends(waiting)

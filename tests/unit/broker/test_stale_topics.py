@@ -142,3 +142,26 @@ def test_a_topic_recreated_during_the_check_for_deleted_topics_stays_in_the_meta
         assert sorted(stage.cache.topics()) == ["gone", "orders"]
 
     play(act)
+
+
+def test_the_check_for_deleted_topics_reads_zookeeper_after_a_sync() -> None:
+    """The server of this session may lag behind the one that a controller wrote the topic to."""
+
+    async def act(stage: Stage) -> None:
+        class Lagging(Store):
+            is_synced = False
+
+            async def sync(self, path: str) -> None:
+                await super().sync(path)
+                self.is_synced = True
+
+            async def list_topics(self, watch: bool = False) -> list[str]:
+                return await super().list_topics(watch) if self.is_synced else []
+
+        stage.stores.append(Lagging(stage.stores[0].client))
+        stage.tell(2)
+        await asyncio.sleep(1)
+
+        assert sorted(stage.cache.topics()) == ["gone", "orders"]
+
+    play(act)

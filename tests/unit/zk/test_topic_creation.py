@@ -7,10 +7,11 @@ import pytest
 from tests.support.controller_room import Room
 
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk import topic_creation, znodes
 from klamm.zk.errors import RequestTooLarge
-from klamm.zk.operations import Op
+from klamm.zk.operations import Create, Op
 from klamm.zk.store import TopicExists
 from klamm.zk.topic_creation import TopicToCreate
 
@@ -93,3 +94,17 @@ async def test_existing_topic_names_are_read_from_zookeeper_with_one_request() -
     why = await room.store.check_new_topics(["t0", "t1", "t2"])
 
     assert why == {"t0": None, "t1": "Topic 't1' already exists.", "t2": "Topic 't2' is marked for deletion."}
+
+
+async def test_first_states_are_written_although_some_parents_exist_already() -> None:
+    """The other parents are then written in smaller multis at the same time, a child perhaps before its parent."""
+    names = [f"t{n}" for n in range(8)]
+    room = await room_with()
+    for name in names:
+        await room.write_topic(name, [(1,)])
+    room.ensemble.apply([Create(znodes.partitions_path(name)) for name in ("t0", "t2")])
+    states = {TopicPartition(name, 0): LeaderAndIsr(BrokerId(1), 0, (BrokerId(1),), 1) for name in names}
+
+    outcome = await room.term.store.create_states(states, names)
+
+    assert (list(outcome.written), outcome.conflicted, outcome.failed) == (list(states), [], {})
