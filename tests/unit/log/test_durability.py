@@ -12,11 +12,33 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.checkpoints import OffsetCheckpoint
 from klamm.log.errors import StorageFailed
 from klamm.log.flushing import FlushJob
+from klamm.log.log import Log
 from klamm.log.manager import LogManager
 
 P = ParamSpec("P")
 T = TypeVar("T")
 SIZE = len(batch("0"))
+
+
+def append(log: Log, count: int) -> None:
+    """Append so many batches with one record each."""
+    for _ in range(count):
+        log.append_as_leader(batch("a"), 0)
+
+
+def slow_checkpoints(node: Node, monkeypatch: pytest.MonkeyPatch, blocked: str = "no directory") -> None:
+    """From now on a checkpoint takes a second, and flushes of the log in the directory `blocked` do not end."""
+    work = node.disk.in_thread
+
+    async def slow(call: Callable[..., Any], *args: Any) -> Any:
+        job = getattr(call, "__self__", None)
+        if isinstance(job, FlushJob) and any(path.startswith(blocked) for path in job.paths):
+            await asyncio.Event().wait()
+        if isinstance(job, OffsetCheckpoint):
+            await asyncio.sleep(1)
+        return await work(call, *args)
+
+    monkeypatch.setattr(node.disk, "in_thread", slow)
 
 
 def test_appends_during_an_fsync_share_the_next_fsync_if_sync_before_ack_is_set(node: Node) -> None:
@@ -84,8 +106,7 @@ def test_an_fsync_before_ack_covers_segments_and_new_directory_entries_but_no_in
 def test_an_fsync_overtaken_by_a_truncation_does_not_make_records_durable(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, klamm_sync_before_ack="true")
-        for _ in range(10):
-            log.append_as_leader(batch("a"), 0)
+        append(log, 10)
         node.disk.delay_s = 1.0
         log.sync_soon()
         await node.pass_time(0.5)
@@ -102,8 +123,7 @@ def test_an_fsync_overtaken_by_a_truncation_does_not_make_records_durable(node: 
 def test_records_appended_after_a_durable_truncation_are_durable_only_after_an_fsync(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, klamm_sync_before_ack="true")
-        for _ in range(10):
-            log.append_as_leader(batch("a"), 0)
+        append(log, 10)
         await log.wait_until_durable()
         log.truncate_to(5)
         await log.wait_until_durable()
@@ -136,8 +156,7 @@ def test_a_failed_fsync_takes_the_log_offline_and_ends_the_wait_for_durability(n
 def test_a_log_flush_overtaken_by_a_truncation_does_not_advance_the_recovery_point(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
-        for _ in range(10):
-            log.append_as_leader(batch("a"), 0)
+        append(log, 10)
         job = log.flush_job()
         assert job is not None
         log.truncate_to(5)
@@ -156,8 +175,7 @@ def test_a_log_flush_overtaken_by_a_truncation_does_not_advance_the_recovery_poi
 def test_a_log_truncation_below_the_log_start_lowers_the_recovery_point(node: Node, is_whole: bool) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
-        for _ in range(10):
-            log.append_as_leader(batch("a"), 0)
+        append(log, 10)
         await log.flush()
         log.update_high_watermark(6)
         log.advance_start_offset(6)
@@ -180,8 +198,7 @@ def test_a_log_truncation_below_the_log_start_lowers_the_recovery_point(node: No
 def test_a_log_truncation_below_the_recovery_point_lowers_the_checkpoint(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
-        for _ in range(10):
-            log.append_as_leader(batch("a"), 0)
+        append(log, 10)
         await log.flush()
         await logs.write_recovery_points()
         log.truncate_to(4)
@@ -201,21 +218,10 @@ def test_a_truncation_is_durable_once_the_recovery_point_checkpoint_is_lowered(
 
     async def main(logs: LogManager) -> None:
         log, other = created(logs), created(logs, "other", segment_bytes=SIZE)
-        for _ in range(10):
-            log.append_as_leader(batch("a"), 0)
+        append(log, 10)
         await log.flush()
         await logs.write_recovery_points()
-        work = node.disk.in_thread
-
-        async def slow(call: Callable[..., Any], *args: Any) -> Any:
-            job = getattr(call, "__self__", None)
-            if isinstance(job, FlushJob) and any(path.startswith(other.directory) for path in job.paths):
-                await asyncio.Event().wait()
-            if isinstance(job, OffsetCheckpoint):
-                await asyncio.sleep(1)
-            return await work(call, *args)
-
-        monkeypatch.setattr(node.disk, "in_thread", slow)
+        slow_checkpoints(node, monkeypatch, blocked=other.directory)
         for _ in range(2):
             other.append_as_leader(batch("a"), 0)
         await node.pass_time(0.1)
@@ -233,18 +239,10 @@ def test_a_truncation_is_not_durable_for_others_while_its_checkpoint_is_written(
 
     async def main(logs: LogManager) -> None:
         log = created(logs)
-        for _ in range(10):
-            log.append_as_leader(batch("a"), 0)
+        append(log, 10)
         await log.flush()
         await logs.write_recovery_points()
-        work = node.disk.in_thread
-
-        async def slow(call: Callable[..., Any], *args: Any) -> Any:
-            if isinstance(getattr(call, "__self__", None), OffsetCheckpoint):
-                await asyncio.sleep(1)
-            return await work(call, *args)
-
-        monkeypatch.setattr(node.disk, "in_thread", slow)
+        slow_checkpoints(node, monkeypatch)
         log.truncate_to(4)
         first = asyncio.ensure_future(log.wait_until_durable())
         await node.pass_time(0.5)
