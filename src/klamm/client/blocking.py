@@ -11,6 +11,7 @@ from klamm.client.protocol import ClientProtocol, InFlight
 from klamm.client.steps import Running, Steps, Wait
 from klamm.client.versions import ApiVersions, Request, negotiate
 from klamm.model.cluster import Address
+from klamm.model.errors import error_text
 from klamm.runtime.blocking import BlockingWorld
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class BlockingConnection:
         except ConnectionRefusedError as error:
             raise ConnectionRefused(f"no connection to {address}: {error}") from error
         except OSError as error:
-            raise NotConnected(f"no connection to {address}: {str(error) or type(error).__name__}") from error
+            raise NotConnected(f"no connection to {address}: {error_text(error)}") from error
         try:
             self._versions = self._negotiate()
         except BaseException:
@@ -88,7 +89,7 @@ class BlockingConnection:
         try:
             self._socket.send(self._protocol.encode_unanswered(request.key, version, request.body(version)))
         except OSError as error:
-            raise ConnectionLost(f"{self.address}: cannot send: {str(error) or type(error).__name__}") from error
+            raise ConnectionLost(f"{self.address}: cannot send: {error_text(error)}") from error
         greeting = next(negotiate(str(self.address)))
         self._send(InFlight(greeting.key, greeting.version), greeting.message)
 
@@ -110,9 +111,7 @@ class BlockingConnection:
         except TimeoutError as error:
             raise AnswerTimedOut(f"{self.address}: no response to {waiting} before the timeout ({error})") from error
         except OSError as error:
-            raise ConnectionLost(
-                f"{self.address}: no response to {waiting}: {str(error) or type(error).__name__}"
-            ) from error
+            raise ConnectionLost(f"{self.address}: no response to {waiting}: {error_text(error)}") from error
         return self._protocol.decode(self._protocol.match(frame), frame)
 
     def close(self) -> None:
@@ -137,7 +136,7 @@ class BlockingConnection:
         try:
             self._socket.send(self._protocol.send(sent, message))
         except OSError as error:
-            raise ConnectionLost(f"{self.address}: cannot send {sent}: {str(error) or type(error).__name__}") from error
+            raise ConnectionLost(f"{self.address}: cannot send {sent}: {error_text(error)}") from error
 
 
 class BlockingClient:

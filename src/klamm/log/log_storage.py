@@ -307,7 +307,7 @@ class LogStorage:
     def is_durable(self) -> bool:
         """Whether all of the log counts as replicated here, and a power loss undoes no truncation.
 
-        The checkpoints that a truncation lowers are included, if somebody waited for them.
+        Of the checkpoints that a truncation lowers, this is known after a `wait_until_durable`.
         """
         return self._is_synced and self._lowered_on_disk == self._lowered_checkpoints
 

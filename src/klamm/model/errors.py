@@ -11,6 +11,11 @@ class UsageError(KlammError):
     """The command line or a file that it names is wrong; nothing was done. Commands exit with status 2."""
 
 
+def error_text(error: BaseException) -> str:
+    """The text of an error; the name of its class where it has none, as some of the operating system."""
+    return str(error) or type(error).__name__
+
+
 class ErrorCode(IntEnum):
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

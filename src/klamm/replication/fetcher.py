@@ -17,7 +17,7 @@ from klamm.client.offsets import EARLIEST, LATEST
 from klamm.log.epochs import EpochEnd
 from klamm.log.errors import ProducersRestoring, StorageFailed
 from klamm.log.log import Log
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.errors import ErrorCode, KlammError, error_text
 from klamm.model.ids import TopicPartition
 from klamm.replication.fetch_session_client import FetchSessionClient, FetchSettings
 from klamm.replication.leader_end_point import LeaderEndPoint
@@ -166,7 +166,7 @@ class Fetcher:
         except (KlammError, OSError, TimeoutError) as error:
             log.info(
                 "the leader does not answer a fetch: fetching again after the backoff",
-                why=str(error) or type(error).__name__,
+                why=error_text(error),
                 partitions=len(self),
             )
             self._reset_connection()
@@ -249,7 +249,7 @@ class Fetcher:
         log.error(
             "replica failed: it is not fetched until the next LeaderAndIsr",
             partition=str(topic_partition),
-            why=str(error) or type(error).__name__,
+            why=error_text(error),
             action="Repair the cause and restart this broker.",
         )
 

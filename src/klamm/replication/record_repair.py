@@ -16,7 +16,7 @@ from klamm.log.log import Log
 from klamm.log.repair.checking import DamagedRange
 from klamm.log.repair.segment_repair import CannotRepair, repair_segment
 from klamm.log.segment import Segment
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.errors import ErrorCode, KlammError, error_text
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.replication.leader_end_point import Connect, LeaderEndPoint
 from klamm.replication.partition import Partition
@@ -110,7 +110,7 @@ class RecordRepair:
                 if segment.damaged:  # the log may have been truncated while another segment was repaired
                     await self._repair_segment(partition, own_log, segment, workers)
         except (KlammError, OSError, TimeoutError) as error:
-            self._retry_later(topic_partition, str(error) or type(error).__name__)
+            self._retry_later(topic_partition, error_text(error))
         except Exception:
             log.exception("unexpected error while damaged records are repaired: trying again later", action=_REPORT)
             self._retry_later(topic_partition, "unexpected error")
@@ -136,7 +136,7 @@ class RecordRepair:
             except StorageFailed:
                 raise
             except (KlammError, OSError, TimeoutError) as error:
-                problems.append(f"broker {source}: {str(error) or type(error).__name__}")
+                problems.append(f"broker {source}: {error_text(error)}")
                 continue
             finally:
                 end_point.close()

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from klamm.model.errors import error_text
 from klamm.wire import plain
 from klamm.wire.compile_decode import compile_decoder, compile_decoder_in_steps
 from klamm.wire.compile_encode import Parts, compile_element_encoder, compile_encoder, compile_encoder_in_steps
@@ -153,7 +154,7 @@ class WireMessage(WireStruct, gc=False):
         except TooManyElements:
             raise OversizedMessage(codec.message.name, version, max_elements) from None
         except _DECODE_ERRORS as error:
-            reason = f"the {len(buffer) - offset} bytes from here do not parse ({str(error) or type(error).__name__})"
+            reason = f"the {len(buffer) - offset} bytes from here do not parse ({error_text(error)})"
             raise MalformedMessage(codec.message.name, version, "", offset, reason) from error
 
 

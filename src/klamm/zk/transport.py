@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
+from klamm.model.errors import error_text
 from klamm.runtime.world import World
 from klamm.zk.requests import Request
 from klamm.zk.session import Session
@@ -259,7 +260,7 @@ class Driver:
         try:
             await self._network.connect(lambda: link, server.host, server.port)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that cannot be looked up
-            self.on_connection_lost(attempt, str(error) or type(error).__name__)
+            self.on_connection_lost(attempt, error_text(error))
         except asyncio.CancelledError:
             link.detach()
             raise
