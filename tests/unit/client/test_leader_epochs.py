@@ -278,6 +278,21 @@ class TestReader:
 
         assert found == [(n, n + 10, 3) for n in range(0, 50, 10)]
 
+    def test_the_log_end_is_no_gap_where_the_leader_refuses_the_epoch_of_the_last_record(self) -> None:
+        with reading(end=10) as reader:
+            leader = reader.cluster.logs[ORDERS]
+
+            def append_once_no_epoch_is_sent(_broker: int, request: Any) -> None:
+                if isinstance(request, FetchRequest) and len(leader.batches) == 1:
+                    position = request.topics[0].partitions[0]
+                    if (position.fetch_offset, position.last_fetched_epoch) == (10, -1):
+                        leader.batches += numbered(10, 20, epoch=3)
+
+            reader.cluster.on_request = append_once_no_epoch_is_sent
+            found = reader.read(OffsetAndEpoch(0), 20, leader.epochs.clear)
+
+        assert found == [(0, 10, 3), (10, 20, 3)]
+
     @pytest.mark.parametrize(("reset", "offset"), [(EARLIEST, 0), (LATEST, 30)])
     def test_where_the_leader_does_not_know_the_offset_the_reader_goes_on_by_reset(
         self, reset: int, offset: int
