@@ -258,22 +258,28 @@ async def test_an_election_waits_for_a_running_read_of_the_standby_mirror(monkey
     assert room.partition("a-0").leader_epoch == 7
 
 
-async def test_a_znode_changed_while_the_standby_mirror_reads_the_znode_is_read_again() -> None:
+async def test_a_znode_changed_while_the_standby_mirror_reads_the_znode_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     room, mirror, session = await room_with_mirror()
     get_many = session.get_many
+    later = [CHANGED]
 
     async def overtaken(*args: Any, **options: Any) -> Any:
+        """The answer is from before the later change, whose notice comes first."""
         read = await get_many(*args, **options)
-        room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])
+        while later:
+            room.ensemble.apply([Set(STATE, znodes.encode_state(later.pop()))])
         return read
 
-    session.get_many = overtaken  # type: ignore[method-assign]
-    await mirror._read_again([], [("a", 0)])
-    session.get_many = get_many  # type: ignore[method-assign]
+    monkeypatch.setattr(session, "get_many", overtaken)
+    async with following(mirror):
+        room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED._replace(leader_epoch=6)))])
 
-    await room.become_controller()
-
-    assert room.partition("a-0").leader_epoch == 7
+    assert not mirror.changed_count
+    read = mirror.context.partition("a", 0)
+    assert read is not None
+    assert read.leader_epoch == 7
 
 
 async def test_a_node_keeps_no_standby_mirror_if_zookeeper_lacks_persistent_watches() -> None:
