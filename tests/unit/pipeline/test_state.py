@@ -39,6 +39,28 @@ def test_a_reset_removes_the_checkpoint_and_keeps_the_new_start(state: StateDire
         assert sorted(p.name for p in Path(state.path).iterdir()) == ["lock", "start.json"]
 
 
+class DyingDisk(RealDisk):
+    """The process is killed before it calls this method."""
+
+    def __init__(self, method: str) -> None:
+        setattr(self, method, self._die)
+
+    def _die(self, *_: object) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", ["write_atomically", "rename", "sync_directory", "remove_tree"])
+def test_a_kill_during_a_reset_leaves_the_old_checkpoint_or_the_new_start(state: StateDirectory, method: str) -> None:
+    checkpoint = Path(state.checkpoint)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id":"abc"}')
+
+    with pytest.raises(KeyboardInterrupt):
+        StateDirectory(DyingDisk(method), state.path).reset(Start(123))
+
+    assert state.query_id() == "abc" or state.start() == Start(123)
+
+
 def test_the_status_of_a_pipeline_is_stored_and_a_damaged_one_is_named(state: StateDirectory) -> None:
     with state.locked():
         assert state.status() is None
