@@ -10,13 +10,16 @@ from pyspark import TaskContext
 from klamm.client.errors import RequestRefused
 from klamm.client.transactions import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode
-from klamm.spark import sink_task
+from klamm.model.ids import TopicPartition
+from klamm.spark import sink_commit, sink_task
 from klamm.spark.option_set import Reads
 from klamm.spark.sink import run_of_task
+from klamm.spark.sink_commit import BatchCommit
 from klamm.spark.sink_commits import (
     Commit,
     CommitsUnusable,
     TaskPart,
+    commit_transactional_id,
     from_json,
     generation_of,
     task_transactional_id,
@@ -52,6 +55,40 @@ def test_a_task_whose_earlier_transaction_the_brokers_forgot_says_what_to_do(mon
 
     with pytest.raises(CommitsUnusable, match=r"orders-copy, batch 7: the brokers have forgotten .*with a new writeId"):
         task.run([])
+
+
+def test_a_commit_that_an_older_run_writes_before_it_is_fenced_is_not_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[str] = []
+    stored: list[Commit] = []
+
+    def begin(name: str, _timeout_ms: int) -> OpenTransaction:
+        """The older run is quicker by a moment: its commit is stored just before this fences it."""
+        if not begun:
+            stored.append(LAST)
+        begun.append(name)
+        return OpenTransaction(name, ProducerIdAndEpoch(6, 1))
+
+    own = OpenTransaction("klamm:orders-copy:2:0:0", ProducerIdAndEpoch(7, 0))
+    transactions = SimpleNamespace(
+        begin=begin, end=lambda *_, **__: True, is_open=lambda *_: True, ongoing=lambda _: [own.transactional_id]
+    )
+    topic = SimpleNamespace(
+        last=lambda _query: stored[-1] if stored else None, write=lambda _query, commit, *_: stored.append(commit)
+    )
+    monkeypatch.setattr(sink_commit, "transactions_of", lambda brokers: transactions)
+    monkeypatch.setattr(sink_commit, "CommitTopic", lambda *_: topic)
+    brokers: Any = SimpleNamespace(client=SimpleNamespace(run=lambda answer: answer))
+    options = write_options(
+        {"kafka.bootstrap.servers": "a:1", "topic": "out", "delivery": "exactly-once"}, Reads.STREAM
+    )
+    job = SinkJob(options, SinkColumns(None, None, 0, None, None), "2")
+
+    BatchCommit(brokers, job, WRITE, lambda: 0).commit([TaskPart(0, 3, 1, own, TopicPartition("out", 0))])
+
+    assert stored == [LAST]
+    assert begun == [commit_transactional_id(WRITE.query), own.transactional_id]  # and its own rows are aborted
 
 
 def test_a_task_takes_no_transactional_id_of_the_last_commit_of_its_run() -> None:
