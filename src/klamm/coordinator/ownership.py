@@ -8,6 +8,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -22,6 +23,10 @@ from klamm.wire.records import BatchHeader, CorruptRecords, batches, crc_is_vali
 from klamm.wire.records.batch import crc_mismatch
 
 log = structlog.get_logger("coordinator")
+
+FIRST_RETRY_BACKOFF_S: Final = 1.0
+MAX_RETRY_BACKOFF_S: Final = 30.0
+"""Before a load that ended with an unexpected error begins again."""
 
 AddBatch = Callable[[Buffer, BatchHeader], Iterator[int]]
 """Takes what one batch says; yields before each further piece the number of its records. Raises CorruptRecords."""
@@ -155,29 +160,55 @@ class PartitionOwnership(ABC):
     async def _load_in_turn(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
         """Load the partition once no other is being loaded, and then serve it.
 
-        Does nothing where a later change of leader has replaced this loading.
+        After an unexpected error the load begins again, after a pause: a part of the partition must not be served, and
+        the partition must not wait for a restart of the broker. Ends where a later change of leader has replaced this
+        loading.
         """
-        async with self._one_at_a_time:
-            if partition.loading is not loading:
-                return
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            count = await self.load(number, loading)
-            if partition.loading is loading and not self.is_wanted(number, loading):
-                self._end_without_leadership(number, partition)
-            elif partition.loading is loading:
-                duration_ms = (loop.time() - began) * 1000
-                partition.loading, partition.is_owned = None, True
-                self.observe_load(duration_ms)
-                self._journal.partition(self._topic, number, "loaded", leader_epoch=partition.epoch, count=count,
-                                        ms=round(duration_ms))  # fmt: skip
-                log.info(
-                    "groups or transactions of a partition were loaded",
-                    partition=self._name(number),
-                    epoch=partition.epoch,
-                    loaded=count,
-                    ms=round(duration_ms),
-                )
+        backoff_s = FIRST_RETRY_BACKOFF_S
+        while partition.loading is loading:
+            async with self._one_at_a_time:
+                if partition.loading is not loading:
+                    return
+                try:
+                    await self._load_and_serve(number, partition, loading)
+                except Exception:
+                    log.exception(
+                        "groups or transactions of a partition could not be loaded because of an unexpected error; "
+                        "trying again after a pause",
+                        partition=self._name(number),
+                        pause_s=backoff_s,
+                        action="Report this as a bug in klamm, with the stack trace.",
+                    )
+                    if partition.loading is loading:
+                        self.drop_part(number)
+            if partition.loading is loading:
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_RETRY_BACKOFF_S)
+
+    async def _load_and_serve(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
+        """Load the partition, and serve it if this broker still leads it then."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        count = await self.load(number, loading)
+        if partition.loading is loading and not self.is_wanted(number, loading):
+            self._end_without_leadership(number, partition)
+        elif partition.loading is loading:
+            duration_ms = (loop.time() - began) * 1000
+            partition.loading, partition.is_owned = None, True
+            self.observe_load(duration_ms)
+            self._journal.partition(self._topic, number, "loaded", leader_epoch=partition.epoch, count=count,
+                                    ms=round(duration_ms))  # fmt: skip
+            log.info(
+                "groups or transactions of a partition were loaded",
+                partition=self._name(number),
+                epoch=partition.epoch,
+                loaded=count,
+                ms=round(duration_ms),
+            )
+
+    def drop_part(self, number: int) -> None:
+        """Remove what a load of partition `number` has loaded before it failed: the next one loads it again."""
+        self.unload(number)
 
     def is_wanted(self, number: int, loading: Loading) -> bool:
         """Whether what was read of the partition may be served: no later instruction came, and this broker leads it.

@@ -89,6 +89,16 @@ class Ownership(PartitionOwnership):
         self._context.spawn(self._free(groups))
         return count
 
+    def drop_part(self, number: int) -> None:
+        """Remove the groups that a failed load has added; keep which partitions were deleted during it.
+
+        The log has the transaction markers that were written meanwhile, but no tombstones of deleted partitions.
+        """
+        partition = self.partition(number)
+        deleted, partition.deleted = partition.deleted, {}
+        self.unload(number)
+        partition.deleted = deleted
+
     async def _free(self, groups: dict[str, Group]) -> None:
         """Free the memory of groups that are no longer served, some in each time slice.
 
