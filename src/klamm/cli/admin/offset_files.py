@@ -12,6 +12,7 @@ _WITH_GROUP: Final = 4
 _WITHOUT_GROUP: Final = 3
 _MAX_UNQUOTED: Final = 24
 _MIN_UNQUOTED: Final = "-"
+_MAX_PARTITION: Final = 2**31 - 1
 
 
 def parse_offsets_file(content: str, name: str, only_group: str | None) -> dict[str, Offsets]:
@@ -20,7 +21,7 @@ def parse_offsets_file(content: str, name: str, only_group: str | None) -> dict[
     Raises UsageError, which names the line.
     """
     found: dict[str, Offsets] = {}
-    for number, row in enumerate(csv.reader(content.splitlines()), start=1):
+    for number, row in enumerate(_rows(content, name), start=1):
         if not row:
             continue
         group = only_group
@@ -33,12 +34,24 @@ def parse_offsets_file(content: str, name: str, only_group: str | None) -> dict[
             partition, offset = TopicPartition(row[0], int(row[1])), int(row[2])
         except ValueError:
             raise UsageError(f"--from-file {name}, line {number}: partition and offset must be numbers.") from None
-        if partition.partition < 0 or offset < 0:
-            raise UsageError(f"--from-file {name}, line {number}: partition and offset must not be negative.")
+        if not (0 <= partition.partition <= _MAX_PARTITION and offset >= 0):
+            raise UsageError(
+                f"--from-file {name}, line {number}: partition and offset must not be negative, and a partition is at "
+                f"most {_MAX_PARTITION}."
+            )
         found.setdefault(group, {})[partition] = offset
     if not found:
         raise UsageError(f"--from-file {name} is empty: give lines as --export prints them.")
     return found
+
+
+def _rows(content: str, name: str) -> list[list[str]]:
+    """The fields of each line. Raises UsageError for what is no CSV."""
+    reader = csv.reader(content.splitlines())
+    try:
+        return list(reader)
+    except csv.Error as error:
+        raise UsageError(f"--from-file {name}, line {reader.line_num}: the line is not CSV ({error}).") from None
 
 
 def format_offsets(offsets: Mapping[str, Mapping[TopicPartition, int]], *, has_one_group: bool) -> list[str]:

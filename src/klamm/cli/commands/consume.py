@@ -20,6 +20,8 @@ from klamm.runtime.world import real_world
 _ISOLATION: Final = {"read_committed": True, "read_uncommitted": False}
 _HEARTBEATS_PER_SESSION: Final = 3
 _MAX_HEARTBEAT_INTERVAL_S: Final = 3.0
+_MAX_TIMEOUT_S: Final = 2_147_483.0
+"""A request has it as milliseconds in 32 bits."""
 
 Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="topic to read; repeatable")]
 Partitions = Annotated[
@@ -53,7 +55,10 @@ InstanceId = Annotated[
     str | None, typer.Option("--instance-id", help="group.instance.id, to be a static member of the group")
 ]
 SessionTimeout = Annotated[
-    float, typer.Option("--session-timeout", min=0.001, help="seconds until the group removes a silent member")
+    float,
+    typer.Option(
+        "--session-timeout", min=0.001, max=_MAX_TIMEOUT_S, help="seconds until the group removes a silent member"
+    ),
 ]
 Commit = Annotated[
     bool, typer.Option("--commit/--no-commit", help="commit the offsets of the group (default), or do not")

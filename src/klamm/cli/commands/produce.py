@@ -8,7 +8,7 @@ from klamm.cli.admin.client import parse_addresses
 from klamm.cli.options import LOCAL, Bootstrap, Progress
 from klamm.cli.records.produce import ProduceOptions, check_options, produce
 from klamm.cli.records.running import run_stream
-from klamm.cli.records.text import parse_delimiter
+from klamm.cli.records.text import argument_bytes, parse_delimiter
 from klamm.client.partitioners import PARTITIONERS
 from klamm.client.producer import MAX_BATCH_BYTES, NO_ACKS, ProducerSettings
 from klamm.client.records import ALL_IN_SYNC
@@ -93,10 +93,10 @@ def command(
         topic=topic,
         partition=partition,
         partitioner=partitioner,
-        key=None if key is None else key.encode(),
+        key=None if key is None else argument_bytes(key),
         key_delimiter=None if key_delimiter is None else parse_delimiter("--key-delimiter", key_delimiter),
         delimiter=parse_delimiter("--delimiter", delimiter),
-        headers=tuple(map(_parse_header, header or ())),
+        headers=tuple(map(parse_header, header or ())),
         empty_is_null=null,
         is_json=as_json,
         by_lines=lines,
@@ -133,9 +133,11 @@ def _parse_idempotence(asked: bool | None, acks: str) -> bool:
     return is_possible if asked is None else asked
 
 
-def _parse_header(text: str) -> tuple[str, bytes | None]:
+def parse_header(text: str) -> tuple[str, bytes | None]:
     """A header of `NAME=VALUE`; `NAME` alone has the value null. Raises UsageError."""
     name, equals, value = text.partition("=")
     if not name:
         raise UsageError(f"--header {text!r} has no name. Give NAME=VALUE.")
-    return name, value.encode() if equals else None
+    if argument_bytes(name) != name.encode(errors="replace"):
+        raise UsageError(f"--header {text!r}: the name is not UTF-8. Only values may be other bytes.")
+    return name, argument_bytes(value) if equals else None

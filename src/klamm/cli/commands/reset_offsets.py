@@ -132,7 +132,7 @@ def _resets(
 def _read_file(path: str, names: Sequence[str]) -> dict[str, Offsets]:
     """The offsets of the file. Raises UsageError."""
     try:
-        content = real_world().disk.read(path).decode()
+        content = real_world().disk.read(path).decode("utf-8-sig")  # spreadsheets write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"Cannot read --from-file {path}: {error}. Give a file as --export prints it.") from None
     return parse_offsets_file(content, path, names[0] if len(names) == 1 else None)

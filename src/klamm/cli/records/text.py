@@ -12,6 +12,11 @@ _PLAIN: Final = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\", "%": "%
 _NULL: Final = b"NULL"
 
 
+def argument_bytes(text: str) -> bytes:
+    """The bytes of an argument as they were given: in arguments Python keeps bytes that are not UTF-8 as surrogates."""
+    return text.encode(errors="surrogateescape")
+
+
 def unescape(option: str, text: str) -> bytes:
     """The bytes that a text with escapes stands for. Raises UsageError."""
 
@@ -29,10 +34,10 @@ def unescape(option: str, text: str) -> bytes:
     pieces: list[bytes] = []
     position = 0
     for match in _ESCAPE.finditer(text):
-        pieces.append(text[position : match.start()].encode())
+        pieces.append(argument_bytes(text[position : match.start()]))
         pieces.append(replace(match).encode("latin-1"))
         position = match.end()
-    return b"".join(pieces) + text[position:].encode()
+    return b"".join(pieces) + argument_bytes(text[position:])
 
 
 def parse_delimiter(option: str, text: str) -> bytes:

@@ -31,6 +31,8 @@ BAD = {
     "orders,0,1\norders,0,1,2,3": "line 2: the line is not",
     "orders,x,1": "line 1: partition and offset must be numbers",
     "orders,0,-1": "line 1: partition and offset must not be negative",
+    "orders,2147483648,1": "line 1: partition and offset must not be negative, and a partition is at most 2147483647",
+    "orders,0,1\n" + "x" * 200_000 + ",0,1": "line 2: the line is not CSV",
     "": "--from-file f is empty",
 }
 

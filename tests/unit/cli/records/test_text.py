@@ -6,8 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
+from klamm.cli.commands.produce import parse_header
 from klamm.cli.records import lines
-from klamm.cli.records.text import Printed, default_format, parse_delimiter, parse_format
+from klamm.cli.records.text import Printed, argument_bytes, default_format, parse_delimiter, parse_format
 from klamm.model.errors import UsageError
 from klamm.wire.records import Record
 
@@ -46,6 +47,17 @@ def test_delimiter_options_accept_escapes_and_refuse_an_empty_delimiter() -> Non
     assert parse_delimiter("-K", r"\xff::") == b"\xff::"
     with pytest.raises(UsageError, match="-K is empty"):
         parse_delimiter("-K", "")
+
+
+def test_bytes_of_arguments_that_are_not_utf_8_are_kept() -> None:
+    given = b"\xff:".decode(errors="surrogateescape")  # as Python has them in sys.argv
+
+    assert argument_bytes(given) == b"\xff:"
+    assert parse_delimiter("-K", rf"{given}\t") == b"\xff:\t"
+    assert parse_format(f"{given}%s")(RECORD) == b"\xff:ab"
+    assert parse_header(f"h={given}") == ("h", b"\xff:")
+    with pytest.raises(UsageError, match="the name is not UTF-8"):
+        parse_header(f"{given}=v")
 
 
 class Blocks:
