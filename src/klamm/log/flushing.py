@@ -83,14 +83,18 @@ class Durability:
         """Whether a truncation is not on the device yet: after a power loss the old batches may lie before new ones."""
 
     def flush_job(
-        self, segments: Segments, directory: str, target: int, small_files: Sequence[Replacement]
+        self, segments: Segments, directory: str, target: int, small_files: Sequence[Replacement], *, is_whole: bool
     ) -> FlushJob | None:
-        """Return the flush of everything below `target`; None where that is flushed already. Raises OSError."""
-        if target <= self.recovery_point:
+        """Return the flush of everything below `target`; None where that is flushed already. Raises OSError.
+
+        `is_whole`: the target is the log end, so that a truncation that is not on the device yet is flushed, too.
+        """
+        with_truncation = is_whole and self.is_truncated
+        if target <= self.recovery_point and not with_truncation:
             return None
         # a segment that ends at the recovery point may have been rolled, and so written, since it was flushed
         slot = segments.slot_of(self.recovery_point - 1)
-        unsafe = [segment for segment in segments.from_slot(slot) if segment.base_offset < target]
+        unsafe = [s for s in segments.from_slot(slot) if s.base_offset < target or with_truncation]
         for segment in unsafe:
             segment.write_indexes()
         # a new segment's name lies in the log's directory, the directory's own name in the one above
@@ -142,6 +146,11 @@ class Durability:
         self.on_synced(job)
         if job.generation == self._generation:
             self.recovery_point = max(self.recovery_point, job.up_to)
+
+    def on_all_synced(self, end_offset: int) -> None:
+        """Record that the whole filesystem of the log was synced."""
+        self.recovery_point = end_offset
+        self.is_truncated = False
 
     def on_truncated(self, offset: int) -> bool:
         """Record that the log was truncated to `offset`; returns whether that lowered the recovery point."""

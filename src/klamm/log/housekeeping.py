@@ -80,6 +80,7 @@ class Housekeeping:
         self._removing = asyncio.Lock()
         """Held by the removal that uses a thread: those of 10,000 logs must leave threads for reads and flushes."""
         self._under_way: asyncio.Future[list[tuple[LogStorage, OSError]]] | None = None
+        self._is_stopped = False
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In order: a set of tasks would give them in that of their addresses."""
 
@@ -117,8 +118,12 @@ class Housekeeping:
             self._start_task(self._remove_later(paths, delay_ms, self._world.disk.remove))
 
     def on_failed(self, log: LogStorage, error: OSError) -> None:
-        """Take the log's directory offline after an I/O error."""
-        self._manager.on_log_failed(log, error)
+        """Take the log's directory offline after an I/O error; not after `stop`.
+
+        Threads close the logs then, but a directory is taken offline by the event loop: the manager does that itself.
+        """
+        if not self._is_stopped:
+            self._manager.on_log_failed(log, error)
 
     def remove_tree_later(self, path: str, delay_ms: int) -> None:
         """Remove a directory tree after the delay."""
@@ -154,6 +159,7 @@ class Housekeeping:
 
         A thread that is late must not replace a file that closing writes by an older version.
         """
+        self._is_stopped = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -238,14 +238,15 @@ class LogStorage:
         return segment
 
     def flush_job(self, up_to: int | None = None) -> FlushJob | None:
-        """Return the flush of everything below `up_to` (None: the log end); None where that is flushed already.
+        """Return the flush of everything below `up_to` (None: the log end), and of a truncation; None if there is none.
 
         Raises StorageFailed.
         """
         self._check_usable()
         with self._translating_io_errors():
             target = self.end_offset if up_to is None else up_to
-            return self._durability.flush_job(self.segments, self.directory, target, self.changed_small_files())
+            changed = self.changed_small_files()
+            return self._durability.flush_job(self.segments, self.directory, target, changed, is_whole=up_to is None)
 
     def flushed(self, job: FlushJob) -> None:
         """Record that a flush job has ended."""
@@ -396,11 +397,12 @@ class LogStorage:
     @property
     def has_unsynced_files(self) -> bool:
         """Whether `prepare_clean_shutdown` wrote files that are not synced yet."""
-        return self.end_offset > self.recovery_point or self._unsynced_snapshot is not None
+        is_flushed = self.end_offset <= self.recovery_point and not self._durability.is_truncated
+        return not is_flushed or self._unsynced_snapshot is not None
 
     def mark_synced(self) -> None:
         """Record that the files of `prepare_clean_shutdown` are synced."""
-        self._durability.recovery_point = self.end_offset
+        self._durability.on_all_synced(self.end_offset)
         self._unsynced_snapshot = None
 
     def close(self) -> None:

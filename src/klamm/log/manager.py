@@ -20,6 +20,7 @@ from klamm.log.open_files import OpenFiles
 from klamm.log.registry import REPAIR, DirectoryFailure, LogRegistry
 from klamm.log.settings import LogManagerSettings
 from klamm.log.startup import LoadedConfigs, LogStartup
+from klamm.model.errors import KlammError, error_text
 from klamm.model.ids import TopicPartition
 from klamm.runtime.small_files import replace_files
 from klamm.runtime.world import World
@@ -337,8 +338,8 @@ class LogManager:
             logs = self._registry.logs_in(directory)
             try:
                 await self._world.disk.in_thread(self._close_directory, directory, logs, broker_epoch)
-            except (OSError, StorageFailed) as error:
-                self._registry.take_offline(directory, str(error))
+            except (OSError, KlammError) as error:  # KlammError: a file that cannot be parsed
+                self._registry.take_offline(directory, error_text(error))
         self._files.close()
 
     async def _stop_writing(self) -> None:

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import pytest
+from tests.support.managed_logs import get_or_create
 from tests.unit.log.managed_node import Node, created
+from tests.unit.log.simulated_node import SimulatedNode
 from tests.unit.log.support import ORDERS, batch
 
 from klamm.config.topic_config import TopicConfig
@@ -14,6 +16,7 @@ from klamm.log.errors import StorageFailed
 from klamm.log.flushing import FlushJob
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
+from klamm.model.ids import TopicPartition
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -255,3 +258,33 @@ def test_a_truncation_is_not_durable_for_others_while_its_checkpoint_is_written(
         assert node.checkpoint("recovery-point-offset-checkpoint")[ORDERS] == 4
 
     node.run(main)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("others", [0, 20], ids=["a few logs", "many logs"])
+@pytest.mark.parametrize("offset", [4, 5], ids=["in a segment", "at the start of a segment"])
+def test_a_truncation_right_before_a_clean_shutdown_survives_power_loss(seed: int, others: int, offset: int) -> None:
+    """A start after a clean shutdown takes a log for what its files hold."""
+    node = SimulatedNode(seed)
+    config = TopicConfig.parse({"segment.bytes": str(5 * SIZE)})
+
+    async def truncate(logs: LogManager) -> None:
+        log = get_or_create(logs, ORDERS, config, None, is_new=True)
+        for _ in range(10):
+            log.append_as_leader(batch("a"), 0)
+        for number in range(others):
+            other = get_or_create(logs, TopicPartition("others", number), config, None, is_new=True)
+            other.append_as_leader(batch("a"), 0)
+        await log.flush()
+        node.disk.sync_filesystem("/")
+        log.truncate_to(offset)
+        assert (log.end_offset, log.recovery_point) == (offset, offset)
+        await logs.close()
+
+    node.run(truncate)
+    node.disk.lose_power()
+
+    async def end(logs: LogManager) -> int:
+        return logs.logs[ORDERS].end_offset
+
+    assert node.run(end) == offset

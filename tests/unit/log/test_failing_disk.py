@@ -13,7 +13,7 @@ from tests.unit.log.faulty_disk import FaultyDisk
 from tests.unit.log.support import NOW_MS, ORDERS, ManualClock, Partition, batch, values_of
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.errors import AppendRefused, BadLogDirectory, StorageFailed
+from klamm.log.errors import AppendRefused, BadLogDirectory, CorruptFile, StorageFailed
 from klamm.log.log import Log
 from klamm.log.manager import LogManager, LogRequest
 from klamm.log.registry import DirectoryFailure
@@ -324,3 +324,43 @@ def test_log_retention_that_fails_halfway_leaves_no_offset_gap(
     back = place.open(segment_bytes=160)
 
     assert values_of(back) == [*written, "young"][back.start_offset :]
+
+
+@pytest.mark.parametrize("error", [IO_ERROR, CorruptFile("an index is damaged")], ids=["device", "damage"])
+async def test_a_log_directory_that_fails_in_a_stop_does_not_keep_the_others_from_a_clean_shutdown(
+    frail: World, disk: FaultyDisk, tmp_path: Path, error: OSError | CorruptFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads close the logs; what follows from a failure, such as a message to the controller, needs the loop."""
+    failures: list[str] = []
+
+    def on_failed(failure: DirectoryFailure) -> None:
+        asyncio.get_running_loop()
+        failures.append(failure.directory)
+
+    paths = [f"{tmp_path}/one", f"{tmp_path}/two"]
+    logs = LogManager(frail, paths, 1, "cluster", on_directory_failed=on_failed)
+    await logs.load()
+    for partition in (ORDERS, LAMPS):
+        get_or_create(logs, partition, CONFIG, None, is_new=True).append_as_leader(batch("a"), 0)
+    await logs.write_small_files()
+    if isinstance(error, OSError):
+        disk.fail_from_here(error, prefix=f"{paths[0]}/")
+    else:
+        real = Log.prepare_clean_shutdown
+
+        def fail(log: Log) -> None:
+            if log.directory.startswith(paths[0]):
+                raise error
+            real(log)
+
+        monkeypatch.setattr(Log, "prepare_clean_shutdown", fail)
+
+    await logs.close(9)
+
+    assert failures == [paths[0]]
+    disk.fail_at = None
+    again = LogManager(frail, paths, 1, "cluster")
+    await again.load()
+    assert clean_shutdown_epochs(again) == {None, 9}
+    assert [values_of(again.logs[partition]) for partition in (ORDERS, LAMPS)] == [["a"], ["a"]]
+    await again.close()
