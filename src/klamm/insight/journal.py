@@ -91,9 +91,15 @@ def read_topic(spark: SparkSession, bootstrap_servers: str, topic: str = JOURNAL
     return distinct_lines(spark.read.format("klamm").options(**_topic_options(bootstrap_servers, topic)).load())
 
 
-def stream_topic(spark: SparkSession, bootstrap_servers: str, topic: str = JOURNAL_TOPIC) -> DataFrame:
-    """The journal lines of the topic from its start on, as a stream; `InsightStore` removes repeated ones."""
-    return _lines(spark.readStream.format("klamm").options(**_topic_options(bootstrap_servers, topic)).load())
+def stream_topic(
+    spark: SparkSession, bootstrap_servers: str, topic: str = JOURNAL_TOPIC, on_data_loss: str = "fail"
+) -> DataFrame:
+    """The journal lines of the topic from its start on, as a stream; `InsightStore` removes repeated ones.
+
+    `on_data_loss` is the option of the source: what happens where lines were deleted before they were read.
+    """
+    options = _topic_options(bootstrap_servers, topic) | {"onDataLoss": on_data_loss}
+    return _lines(spark.readStream.format("klamm").options(**options).load())
 
 
 def distinct_lines(values: DataFrame) -> DataFrame:

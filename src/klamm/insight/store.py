@@ -70,9 +70,14 @@ class InsightStore:
 
     # ---- writing
 
-    def follow(self, bootstrap_servers: str, topic: str = JOURNAL_TOPIC, **trigger: Any) -> StreamingQuery:
-        """Add the lines of the journal topic as a stream; `trigger` has the arguments of DataStreamWriter.trigger."""
-        lines = stream_topic(self._spark, bootstrap_servers, topic)
+    def follow(
+        self, bootstrap_servers: str, topic: str = JOURNAL_TOPIC, *, on_data_loss: str = "fail", **trigger: Any
+    ) -> StreamingQuery:
+        """Add the lines of the journal topic as a stream; `trigger` has the arguments of DataStreamWriter.trigger.
+
+        `on_data_loss`: what happens where the topic has deleted lines that were not read: `fail`, or `skip` them.
+        """
+        lines = stream_topic(self._spark, bootstrap_servers, topic, on_data_loss)
         query = lines.writeStream.foreachBatch(self.add_batch).queryName(f"klamm insight of {topic}")
         return query.option("checkpointLocation", join(self._directory, "checkpoint")).trigger(**trigger).start()
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from klamm.model.errors import KlammError, UsageError
 from klamm.pipeline.spec import SinkKind, Spec, Upsert
 from klamm.pipeline.yaml_tree import BadFile
+from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import Disk
 from klamm.runtime.randomness import RealRandomness
 from klamm.spark.errors import BadOption
@@ -32,6 +33,9 @@ _BATCH: Final = "batch="
 _SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 _PENDING: Final = "_pending-"
 """Readers of Parquet ignore directories that begin with an underscore."""
+_LEFTOVER_MS: Final = 7 * 24 * _MS_PER_HOUR
+"""No micro-batch takes so long: a directory that is pending for longer is left over, whichever pipeline made it."""
+_MAX_KEPT_HOURS: Final = 24 * 366 * 1_000
 
 
 class SinkFailed(KlammError):
@@ -158,7 +162,7 @@ def compact_table(spec: Spec, keep_ms: int) -> Compaction:
     try:
         table = DeltaTable(spec.target)
         done = table.optimize.compact()
-        hours = math.ceil(keep_ms / _MS_PER_HOUR)
+        hours = min(math.ceil(keep_ms / _MS_PER_HOUR), _MAX_KEPT_HOURS)  # deltalake ends the process at larger ones
         removed = table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
     except TableNotFoundError as error:
         raise SinkFailed(f"There is no Delta table {spec.target} yet. Run the pipeline first.") from error
@@ -257,12 +261,24 @@ class ParquetSink:
             ) from error
 
     def _remove_leftovers(self) -> None:
-        """Once in a run, remove what killed runs of the pipeline left; others may write to the directory now."""
+        """Once in a run, remove what killed runs of the pipeline left; others may write to the directory now.
+
+        What others left, such as the pipeline under an earlier name, is removed when it is old.
+        """
         if not self._removed_leftovers and self._disk.exists(self._spec.target):
             for name in self._disk.list_directory(self._spec.target):
-                if name.rpartition("-")[0] == f"{_PENDING}{self._spec.name}" and name != self._pending:
-                    self._disk.remove_tree(join(self._spec.target, name))
+                path = join(self._spec.target, name)
+                is_own = name.rpartition("-")[0] == f"{_PENDING}{self._spec.name}"
+                if name.startswith(_PENDING) and name != self._pending and (is_own or self._is_old(path)):
+                    self._disk.remove_tree(path)
         self._removed_leftovers = True
+
+    def _is_old(self, path: str) -> bool:
+        """Whether a directory was last changed long ago; False for one that is renamed just now."""
+        try:
+            return RealClock().now_ms() - self._disk.modified_ms(path) > _LEFTOVER_MS
+        except FileNotFoundError:
+            return False
 
 
 class TopicSink:

@@ -25,6 +25,9 @@ _FIRST_BACKOFF_S: Final = 0.25
 _TIMEOUT_S: Final = 10.0
 _NOT_FOUND: Final = 404
 _OK: Final = 200
+MISSING_S: Final = 5.0
+"""How long a schema that the registry does not have counts as missing: it may get the schema at any time."""
+_MAX_MISSING: Final = 1_000
 _BAD_VALUE: Final = (ArithmeticError, LookupError, EOFError, TypeError, ValueError, MemoryError, AttributeError)
 """What fastavro raises for bytes that are not of the schema."""
 
@@ -48,7 +51,11 @@ class _StoredSchema(msgspec.Struct, rename={"kind": "schemaType"}):
 
 
 class NoSuchSchema(Exception):
-    """The registry does not have the schema that a record names."""
+    """The registry does not have the schema that a record names, or it is not Avro."""
+
+
+_missing: dict[tuple[Registry, int], tuple[float, str]] = {}
+"""Until when each schema counts as missing, and why."""
 
 
 def parse_avro_schema(text: str) -> Any:
@@ -95,7 +102,7 @@ def decode_avro(schema_text: str, kind: pa.DataType, registry: Registry | None) 
         if registry is not None:
             if len(value) < PREFIX_BYTES or value[:1] != MAGIC:
                 raise ValueError("the value does not begin with the byte 0 and the id of a schema")
-            writer, start = _writer_schema(registry, int.from_bytes(value[1:PREFIX_BYTES], "big")), PREFIX_BYTES
+            writer, start = _schema_of(registry, int.from_bytes(value[1:PREFIX_BYTES], "big")), PREFIX_BYTES
         stream = pa.BufferReader(memoryview(value)[start:])
         found = schemaless_reader(stream, writer, reader)
         if stream.tell() != len(value) - start:
@@ -143,6 +150,23 @@ def _reason(error: Exception) -> str:
 def _parsed(text: str) -> Any:
     """Return the parsed Avro schema; it is cached, since one worker process runs many tasks."""
     return parse_avro_schema(text)
+
+
+def _schema_of(registry: Registry, schema_id: int) -> Any:
+    """Return the schema of this id. One that is missing is asked for again only after MISSING_S.
+
+    Raises NoSuchSchema, SchemaParseException, RegistryUnusable.
+    """
+    until_s, reason = _missing.get((registry, schema_id), (0.0, ""))
+    if reason and RealBlockingWorld().now_s() < until_s:
+        raise NoSuchSchema(reason)
+    try:
+        return _writer_schema(registry, schema_id)
+    except NoSuchSchema as error:
+        if len(_missing) >= _MAX_MISSING:
+            _missing.clear()
+        _missing[registry, schema_id] = RealBlockingWorld().now_s() + MISSING_S, str(error)
+        raise
 
 
 @lru_cache(1_000)

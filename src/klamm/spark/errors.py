@@ -53,15 +53,18 @@ class LostRange(NamedTuple):
         return f"{self.topic_partition}: offsets {which} are lost: {self.reason}"
 
 
+ADVICE: Final = (
+    "To read on without these records, set the option onDataLoss to skip, or to report for a row that says what is "
+    "lost."
+)
+
+
 class DataLoss(KlammError):
     """Records of the requested range are gone; `lost` says which and why."""
 
     def __init__(self, lost: LostRange) -> None:
         self.lost = str(lost)
-        super().__init__(
-            f"{lost}. To read on without these records, set the option onDataLoss to skip, or to report for a row "
-            "that says what is lost."
-        )
+        super().__init__(f"{lost}. {ADVICE}")
 
 
 def pass_over(lost: LostRange, on_data_loss: OnDataLoss) -> None:

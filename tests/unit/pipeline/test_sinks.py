@@ -92,9 +92,11 @@ def test_compaction_combines_the_files_of_a_delta_table_and_keeps_its_rows_and_t
         name = CommitProperties(app_transactions=[Transaction("p", n)])
         write_deltalake(tmp_path / "t", rows(("a", n, "1", 1, 1)), mode="append", commit_properties=name)
 
+    kept = compact_table(spec(f"delta: {tmp_path}/t"), 10**18)
     done = compact_table(spec(f"delta: {tmp_path}/t"), 0)
 
-    assert (done.combined, done.added, done.removed) == (3, 1, 3)
+    assert (kept.combined, kept.added, kept.removed) == (3, 1, 0)
+    assert (done.combined, done.added, done.removed) == (0, 0, 3)
     table = DeltaTable(tmp_path / "t")
     assert sorted(table.to_pyarrow_table()["part"].to_pylist()) == [0, 1, 2]
     assert table.transaction_version("p") == 2
@@ -194,6 +196,18 @@ def test_a_run_removes_what_a_killed_run_of_the_pipeline_left(tmp_path: Path) ->
     ParquetSink(spec(f"parquet: {tmp_path}/t"), RealDisk()).write(FilesOfSpark(), FIRST)  # type: ignore[arg-type]
 
     assert [p.name for p in tmp_path.glob("t/*")] == ["batch=5f0c3e1a-00000000"]
+
+
+def test_a_run_removes_what_others_left_long_ago(tmp_path: Path) -> None:
+    for name in ("_pending-0123abcd", "_pending-earlier-name-0123abcd", "_pending-other-0123abcd", "_notes"):
+        (tmp_path / "t" / name).mkdir(parents=True)
+        if "other" not in name:  # that one is being written now
+            RealDisk().set_modified_ms(str(tmp_path / "t" / name), 1_000)
+
+    ParquetSink(spec(f"parquet: {tmp_path}/t"), RealDisk()).write(FilesOfSpark(), FIRST)  # type: ignore[arg-type]
+
+    left = ["_notes", "_pending-other-0123abcd", "batch=5f0c3e1a-00000000"]
+    assert sorted(p.name for p in tmp_path.glob("t/*")) == left
 
 
 class Written:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -87,6 +88,7 @@ def decoded(schema: Any, values: list[bytes | None], registry: Registry | None =
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
     monkeypatch.setattr(avro, "_FIRST_BACKOFF_S", 0.001)
     avro._writer_schema.cache_clear()
+    avro._missing.clear()
     with schema_registry({1: OLD, 2: NEW, 3: {"schemaType": "JSON", "schema": "{}"}}, SECRET) as running:
         yield running
 
@@ -205,6 +207,23 @@ def test_values_without_the_wire_format_or_with_a_foreign_schema_become_null_wit
         3: "the registry has no schema at /schemas/ids/9",
         4: "the schema 3 of the registry is JSON, not Avro",
     }
+
+
+def test_a_schema_that_a_registry_lacks_is_asked_for_again_after_a_while_and_not_for_each_value(
+    registry: FakeRegistry, at: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(avro, "RealBlockingWorld", lambda: SimpleNamespace(now_s=lambda: now_s[0]))
+    value = framed(9, encoded(NEW, {"id": 2, "user": "u"}))
+
+    _, reasons = decoded(NEW, [value, framed(3, b""), value, framed(3, b"")], at)
+
+    assert sorted(reasons) == [0, 1, 2, 3]
+    assert reasons[0] == reasons[2] == "the registry has no schema at /schemas/ids/9"
+    assert registry.asked == ["/schemas/ids/9", "/schemas/ids/3"]
+    registry.schemas = {9: NEW}
+    now_s[0] += avro.MISSING_S
+    assert decoded(NEW, [value], at).reasons == {}
 
 
 def test_a_value_whose_writers_schema_cannot_be_resolved_becomes_null_with_a_reason(

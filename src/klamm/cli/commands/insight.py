@@ -1,9 +1,12 @@
 """`klamm insight TABLE`: the history of the controllers as tables, and `klamm insight follow`, which keeps them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from posixpath import join
 from typing import Annotated, Any, Final
 
 import typer
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import TimestampType
@@ -21,9 +24,12 @@ from klamm.insight.charts import make_chart
 from klamm.insight.journal import read_files, read_topic
 from klamm.insight.store import InsightStore
 from klamm.insight.tables import TABLES, JournalFacts, make_table, open_journal, open_store
-from klamm.model.errors import UsageError
+from klamm.model.errors import KlammError, UsageError
+from klamm.pipeline.errors import cause_of
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import RealDisk
+from klamm.runtime.small_files import create_directory
+from klamm.spark.errors import ADVICE
 from klamm.telemetry.journal import JOURNAL_TOPIC
 from klamm.telemetry.journal_files import journal_files
 
@@ -31,6 +37,13 @@ MAX_ROWS: Final = 50
 DEFAULT_TRIGGER: Final = "30s"
 ASK_TIMEOUT_S: Final = 10.0
 """How long a broker may take to say whether there is a journal topic."""
+
+_LOCK: Final = "lock"
+
+
+class FollowFailed(KlammError):
+    """The query of `klamm insight follow` ended with an error."""
+
 
 Tables = Annotated[
     str | None, typer.Option("--tables", help="directory that `klamm insight follow` keeps, in place of a journal")
@@ -123,21 +136,56 @@ def follow(
     bootstrap: Annotated[str, typer.Option("--bootstrap-server", "-b", help="HOST:PORT of the cluster")],
     every: Annotated[str, typer.Option("--every", help="time between two batches, such as 30s")] = DEFAULT_TRIGGER,
     once: Annotated[bool, typer.Option("--once", help="add what the topic has now, then stop")] = False,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="continue where the topic has deleted lines that were not read yet")
+    ] = False,
 ) -> None:
     """Keep the tables of a cluster's journal topic up to date, until Ctrl-C; resume where the last run ended."""
     trigger: dict[str, Any] = {"availableNow": True}
     if not once:
         trigger = {"processingTime": f"{_positive_duration('--every', every)} milliseconds"}
     _check_journal_topic(bootstrap)
-    query = InsightStore(quiet_session("klamm insight"), tables).follow(bootstrap, **trigger)
-    print_line(
-        f"The tables of {bootstrap} are kept in {tables}. Print them: klamm insight availability --tables {tables}"
+    with _locked(tables):
+        store = InsightStore(quiet_session("klamm insight"), tables)
+        query = store.follow(bootstrap, on_data_loss="skip" if skip_lost else "fail", **trigger)
+        print_line(
+            f"The tables of {bootstrap} are kept in {tables}. Print them: klamm insight availability --tables {tables}"
+        )
+        try:
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            query.stop()
+            print_line(f"Stopped. The same command continues {tables}.")
+        except StreamingQueryException as error:
+            raise FollowFailed(_failure(tables, cause_of(error))) from error
+
+
+def _failure(tables: str, cause: str) -> str:
+    """Return the error text for a query that ended with this cause."""
+    lost = cause.partition(ADVICE)[0]
+    remedy = "Pass --skip-lost to continue without them." if lost != cause else "Correct the cause."
+    return (
+        f"The tables in {tables} are not kept any more: {lost.rstrip(' .')}. {remedy} The same command continues them."
     )
+
+
+@contextmanager
+def _locked(tables: str) -> Iterator[None]:
+    """Create the directory and hold its lock: two queries would write each batch twice.
+
+    Raises UsageError where another process holds it, OSError.
+    """
+    disk = RealDisk()
+    create_directory(disk, tables)
+    lock = disk.lock(join(tables, _LOCK))
+    if lock is None:
+        raise UsageError(
+            f"--tables {tables} is in use: another klamm insight follow keeps it. Stop it, or name another directory."
+        )
     try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
-        print_line(f"Stopped. The same command continues {tables}.")
+        yield
+    finally:
+        lock.release()
 
 
 def _period(since: str | None, until: str | None, now_ms: int) -> tuple[int | None, int | None]:
