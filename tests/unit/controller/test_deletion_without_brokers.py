@@ -69,6 +69,21 @@ async def test_a_topic_deletion_waits_for_a_dead_broker_only_until_the_dead_brok
     assert len(cluster.pending_deletions()) == 1
 
 
+async def test_the_dead_broker_timeout_of_a_broker_that_died_before_the_failover_ends() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    await cluster.kill(2)
+    await cluster.room.become_controller()
+    await cluster.delete("a")
+    await cluster.answer(1)
+    assert cluster.why("a").startswith("brokers 2 are not alive")
+    assert ("gone", BrokerId(2)) in cluster.room.term.timers
+
+    cluster.room.term.context.gone_since[BrokerId(2)] -= 60
+    await cluster.do(on_dead_broker_timeout, DeadBrokerTimeout(BrokerId(2)))
+
+    assert cluster.znodes_of("a") == []
+
+
 async def test_a_broker_that_returns_in_time_cancels_its_dead_broker_timeout() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     await cluster.kill(2)

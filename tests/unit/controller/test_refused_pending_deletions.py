@@ -6,7 +6,7 @@ from tests.unit.controller.deleting import NO_WAITING, Deleting
 
 from klamm.controller.events import ApiPartitionReassignment, ResumeAfterFailure, TopicDeletion
 from klamm.controller.handlers.failover import on_resume_after_failure
-from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
+from klamm.controller.handlers.pending_deletions import on_replicas_deleted, schedule_deletion_of_moved
 from klamm.controller.handlers.reassignment_requests import on_api_reassignment
 from klamm.controller.handlers.topic_deletion import on_topic_deletion
 from klamm.controller.states import PartitionState
@@ -148,3 +148,21 @@ async def test_a_pending_deletion_znode_protected_by_an_acl_is_journalled_with_a
     assert cluster.room.term.context.pending_deletions == {}
     [told] = [e.facts["why"] for e in cluster.room.entries("refused") if e.facts["what"] == path]
     assert told.startswith(f"{path} cannot be removed: NO_AUTH; an ACL forbids it: ")
+
+
+async def test_a_pending_deletion_recorded_again_is_not_removed_because_an_earlier_removal_was_refused() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    moved = {TWO: [room.partition("a-0")]}
+    await schedule_deletion_of_moved(room.term, moved)
+    [record] = room.term.context.pending_deletions[TWO].values()
+    path = znodes.pending_deletion_path(TWO, record.topic_id)
+    room.ensemble.unwritable.add(path)
+    await on_replicas_deleted(room.term, TWO, list(record.partitions.values()))
+    assert path in room.ensemble.nodes
+
+    room.ensemble.unwritable.clear()
+    await schedule_deletion_of_moved(room.term, moved)  # the replica came back and is moved away again
+    await room.handle(on_resume_after_failure, ResumeAfterFailure())
+
+    assert path in room.ensemble.nodes
+    assert [r.partitions.keys() for r in room.term.context.pending_deletions[TWO].values()] == [{0}]
