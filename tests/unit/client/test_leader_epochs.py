@@ -153,6 +153,13 @@ def test_committed_offsets_carry_the_leader_epoch() -> None:
     assert read == {ORDERS: OffsetAndEpoch(7, 3)}
 
 
+@pytest.mark.parametrize(("offset", "found"), [(0, {ORDERS: OffsetAndEpoch(0, 3)}), (-1, {})])
+def test_a_committed_offset_of_0_is_one_and_a_negative_one_is_none(offset: int, found: Any) -> None:
+    stored = OffsetFetchResponsePartition(0, offset, 3)
+
+    assert committed_of(OffsetFetchResponse(topics=[OffsetFetchResponseTopic("orders", [stored])])) == found
+
+
 # ---- a reader, on real sockets
 
 
