@@ -203,6 +203,21 @@ def test_the_longest_stalled_connection_is_closed_above_the_response_memory_limi
     SimulatedLoop().run(scenario())
 
 
+def test_stalled_connections_are_closed_each_time_that_the_response_memory_limit_is_exceeded() -> None:
+    async def scenario() -> None:
+        memory = ResponseMemory(MAX)
+        for _ in range(2):
+            stalled = []
+            for _ in range(2):
+                stalled.append(dial(serve(lambda request, connection: [b"y" * MAX], responses=memory)))
+                feed(stalled[-1], frame(b"q"))
+            await asyncio.sleep(2 * STALL_GRACE_S)
+            assert [c.aborted for c in stalled] == [True, False]
+            stalled[1].protocol.connection_lost(None)
+
+    SimulatedLoop().run(scenario())
+
+
 # ---- requests
 
 
