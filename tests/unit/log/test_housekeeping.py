@@ -46,6 +46,22 @@ def test_changed_leader_epochs_and_topic_ids_are_written_to_disk_soon(node: Node
     node.run(again)
 
 
+def test_a_leader_epoch_that_begins_while_small_files_are_written_is_written_after_that(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs)
+        await node.pass_time(0.1)
+        node.disk.delay_s = 1.0
+        log.append_as_leader(batch("a"), 7)
+        await node.pass_time(0.5)  # the thread has the content of epoch 7
+        log.append_as_leader(batch("b"), 8)
+        await node.pass_time(3.0)
+
+        stored = (Path(log.directory) / "leader-epoch-checkpoint").read_bytes()
+        assert parse_epochs(stored, "") == [(7, 0), (8, 1)]
+
+    node.run(main)
+
+
 def test_changed_leader_epochs_are_written_to_disk_before_a_clean_shutdown(node: Node) -> None:
     """The end is marked as clean: nobody would read them from the batches again."""
 
