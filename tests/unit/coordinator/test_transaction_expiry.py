@@ -28,6 +28,22 @@ def test_a_transaction_is_aborted_after_its_timeout_and_its_producer_is_fenced()
     play(body)
 
 
+def test_the_timeout_of_a_transaction_begins_with_it_and_not_with_the_one_before() -> None:
+    async def body(room: Room) -> None:
+        await room.init(timeout_ms=15_000)
+        producer = ProducerIdAndEpoch(1_000, 0)
+        await room.add(producer, P0)
+        assert await room.end(producer) == ErrorCode.NONE
+        await asyncio.sleep(60)
+
+        await room.add(producer, P0)
+        await asyncio.sleep(14)
+        assert room.transaction.state == "Ongoing"
+        assert await room.end(producer) == ErrorCode.NONE
+
+    play(body)
+
+
 def test_timed_out_transactions_are_aborted_also_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(room: Room) -> None:
         await room.ongoing()
