@@ -2,21 +2,24 @@
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, alter_partition_response, ids, leader_and_isr
+from tests.support.waiting import settle
 from tests.unit.replication.lagging import LAG_S, Answer, lagging, shrunk
 from tests.unit.replication.runs import Run
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.alter_partition import AlterPartitionManager
 from klamm.replication.isr import Committed, PendingExpand, PendingShrink
 from klamm.replication.isr_changes import on_isr_answer
-from klamm.replication.ports import IsrAnswer
+from klamm.replication.ports import IsrAnswer, IsrProposal
 from klamm.replication.replica_manager import ReplicationSettings
 from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
@@ -325,6 +328,24 @@ def test_no_isr_change_is_sent_after_the_alter_partition_manager_closes(run: Run
         assert cluster.partition(1).isr_state == Committed(ids(1, 2, 3))
 
     run(scenario)
+
+
+@pytest.mark.parametrize(("second", "newest"), [(TOPIC_ID, 3), (ZERO_ID, 1)], ids=["all have ids", "one has none"])
+async def test_alter_partition_names_topics_by_id_only_if_all_have_one(second: uuid.UUID, newest: int) -> None:
+    sent: list[int] = []
+
+    async def send(build: Callable[[int], AlterPartitionRequest], newest: int) -> AlterPartitionResponse:
+        sent.append(newest)
+        return alter_partition_response(build(newest), ErrorCode.NONE)
+
+    manager = AlterPartitionManager(BrokerId(1), lambda: 5, send)
+    for topic, topic_id in (("a", TOPIC_ID), ("b", second)):
+        proposal = IsrProposal(TopicPartition(topic, 0), topic_id, 1, 1, ids(1), {}, lambda answer: None)
+        assert manager.submit(proposal)
+    await settle()
+    await manager.close()
+
+    assert sent[0] == newest
 
 
 def test_the_leader_removes_an_isr_member_that_is_not_an_assigned_replica(run: Run) -> None:
