@@ -372,6 +372,19 @@ class TestChanges:
         append(world, 1)
         assert query.run() == offsets(0, 20, 21)
 
+    def test_a_high_watermark_that_lags_again_much_later_is_not_reported_as_truncation(
+        self, world: ScriptedWorld
+    ) -> None:
+        query = Query(world)
+        query.run()
+        ahead = world.cluster.logs[ORDERS]
+        for _ in range(2):
+            world.cluster.logs[ORDERS] = log(0, 15)
+            assert query.run() is None
+            world.cluster.logs[ORDERS] = ahead
+            assert query.run() is None
+            world.now += MAX_BEHIND_S
+
     def test_a_log_that_stays_shorter_than_the_query_position_is_reported_as_data_loss(
         self, world: ScriptedWorld
     ) -> None:
