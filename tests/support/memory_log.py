@@ -102,6 +102,10 @@ class MemoryLog:
         return self.high_watermark
 
     @property
+    def has_unsynced_truncation(self) -> bool:
+        return not self.is_durable
+
+    @property
     def durable_end(self) -> int:
         return self.end_offset
 

@@ -310,7 +310,12 @@ class LogStorage:
 
         Of the checkpoints that a truncation lowers, this is known after a `wait_until_durable`.
         """
-        return self._is_synced and self._lowered_on_disk == self._lowered_checkpoints
+        return self.durable_end >= self.end_offset and not self.has_unsynced_truncation
+
+    @property
+    def has_unsynced_truncation(self) -> bool:
+        """Whether a power loss may undo a truncation, or the checkpoints that it lowers."""
+        return self._durability.is_truncated or self._lowered_on_disk < self._lowered_checkpoints
 
     @property
     def _is_synced(self) -> bool:

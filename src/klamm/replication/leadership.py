@@ -6,6 +6,7 @@ One request at a time: the lock keeps LeaderAndIsr, StopReplica and a failing lo
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -223,7 +224,11 @@ class Leadership:
     async def _become_leaders(self, chunk: Sequence[Accepted], errors: Errors) -> None:
         """Stop fetching the partitions, then make them leaders."""
         self._fetchers.remove([o.topic_partition for _, o in chunk])  # before: no follower append may race
+        await _sync_truncations([partition for partition, _ in chunk])
         for partition, instruction in chunk:
+            if partition.log is None:  # its log directory failed meanwhile
+                errors[instruction.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
             partition.make_leader(instruction.state, instruction.assignment)
             errors[instruction.topic_partition] = ErrorCode.NONE
         self._on_leader_epochs_begun(partition for partition, _ in chunk)
@@ -299,6 +304,22 @@ class Leadership:
 def batched(items: Sequence[Accepted], count: int) -> Iterator[Sequence[Accepted]]:
     """Yield the items in order, in lists of at most `count`."""
     return (items[start : start + count] for start in range(0, len(items), count))
+
+
+async def _sync_truncations(partitions: Iterable[Partition]) -> None:
+    """Wait until no power loss can undo a truncation of these logs, nor the checkpoints that it lowers.
+
+    A leader appends at once. A start after a power loss would take its records for flushed, or have them behind those
+    that were removed. Apache Kafka's fetcher writes the checkpoints before its partition can become leader.
+    """
+    truncated = [p for p in partitions if p.log is not None and p.log.has_unsynced_truncation]
+    for partition in truncated:
+        if partition.log is not None:
+            partition.log.sync_soon()
+    for partition in truncated:
+        with suppress(StorageFailed):  # reported: the partition has no log any more
+            while partition.log is not None and partition.log.has_unsynced_truncation:
+                await partition.log.wait_until_durable()
 
 
 def _may_stop(instruction_epoch: int, known_epoch: int) -> bool:
