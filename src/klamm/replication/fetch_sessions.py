@@ -86,6 +86,12 @@ class FetchSession:
         """Sort key for eviction, lowest first: consumers before followers, then fewer partitions."""
         return self.is_privileged, len(self.partitions), self.id
 
+    def has(self, cached: CachedPartition) -> bool:
+        """Whether the session has ended neither for this entry nor as a whole."""
+        wanted = cached.request
+        key = partition_key(wanted.topic, wanted.topic_id, wanted.partition, self.uses_topic_ids)
+        return self.epoch != FINAL_EPOCH and self.partitions.get(key) is cached
+
     def update(self, requested: FetchRequested) -> Iterator[None]:
         """Apply an incremental request: add, change and forget partitions; those in the request are read again.
 
@@ -140,6 +146,10 @@ class FetchContext(ABC):
     @abstractmethod
     async def answer(self, results: Mapping[CachedPartition, FetchData], slices: Slices) -> FetchAnswer:
         """Build the response, and record in the session what the response says of each partition."""
+
+    @abstractmethod
+    def put_back(self, read: Iterable[CachedPartition]) -> None:
+        """Have a later fetch of the session read these partitions again, which were read and not sent."""
 
     @abstractmethod
     def release(self) -> None:
@@ -198,6 +208,9 @@ class FullFetch(FetchContext):
         self.waiter.stays = True
         return session.id
 
+    def put_back(self, read: Iterable[CachedPartition]) -> None:
+        """Do nothing: no later fetch knows of a session whose id was not sent."""
+
     def release(self) -> None:
         """Unsubscribe the partitions, unless a session has taken them over."""
         if not self.waiter.stays:
@@ -243,6 +256,8 @@ class IncrementalFetch(FetchContext):
         if (rest := slices.begin(self._record_changed(results, changed))) is not None:
             await rest
         if self.is_superseded():
+            for cached, _ in changed:
+                cached.mark_unsent()
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._session.id, [])
         return FetchAnswer(ErrorCode.NONE, self._session.id, changed)
 
@@ -260,6 +275,13 @@ class IncrementalFetch(FetchContext):
                     del self.waiter.changed[cached]  # after those that wait for their turn (KAFKA-12330)
                     self.waiter.changed[cached] = None
             yield
+
+    def put_back(self, read: Iterable[CachedPartition]) -> None:
+        """Mark the partitions as changed that the session still has, and wake a later fetch that waits already."""
+        for cached in read:
+            if self._session.has(cached):
+                self.waiter.changed[cached] = None
+        self.waiter.wake()
 
     def release(self) -> None:
         """Do nothing: the session keeps its partitions."""

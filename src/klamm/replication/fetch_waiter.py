@@ -42,6 +42,10 @@ class CachedPartition:
         topic = self.request.topic
         return None if topic is None else TopicPartition(topic, self.request.partition)
 
+    def mark_unsent(self) -> None:
+        """Have the next response of the session include the partition, because the last one was not sent."""
+        self.sent_high_watermark = self.sent_log_start_offset = -1
+
     def subscribe(self) -> None:
         """Have the hosted partition call `mark_changed` of this entry from now on."""
         if self.hosted is not None and not self.subscribed:

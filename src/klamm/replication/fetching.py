@@ -146,7 +146,7 @@ class FetchService:
                 is_freed = True
         finally:
             if not answered:
-                waiter.changed.update(dict.fromkeys(results))  # read, but never sent
+                context.put_back(results)
             if not is_freed:
                 context.release()
         if len(results) > PIECE:

@@ -360,3 +360,32 @@ async def test_a_large_fetch_stops_changing_its_session_when_a_newer_fetch_arriv
     assert 0 < sessions.partition_count < 3 * PIECE
     assert isinstance(first, FetchContext)
     assert answered(first, {}).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+async def test_what_a_superseded_fetch_recorded_as_sent_is_sent_by_the_next_one(sessions: FetchSessions) -> None:
+    session = create(sessions)
+    many = await sessions.open(
+        requested(*map(wanted, range(3 * PIECE)), session=session, epoch=1), CountedSlices(PIECE // 2)
+    )
+    assert isinstance(many, FetchContext)
+    found = {cached: told(11) for cached in many.waiter.changed}
+    answering = asyncio.create_task(many.answer(found, CountedSlices(PIECE // 2)))
+    await asyncio.sleep(0)
+    later = opened(sessions, requested(session=session, epoch=2))
+
+    assert (await answering).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+    assert len((await later.answer(found, CountedSlices())).partitions) == len(found)
+
+
+def test_a_fetch_that_puts_partitions_back_wakes_the_one_that_waits(sessions: FetchSessions) -> None:
+    session = create(sessions)
+    earlier = opened(sessions, requested(session=session, epoch=1))
+    read = list(earlier.waiter.changed)
+    earlier.waiter.changed.clear()
+    later = opened(sessions, requested(session=session, epoch=2))
+    later.waiter.is_woken = False
+
+    earlier.put_back(read)
+
+    assert (list(later.waiter.changed), later.waiter.is_woken) == (read, True)

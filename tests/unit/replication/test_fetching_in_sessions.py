@@ -5,7 +5,7 @@ import uuid
 from typing import Any, cast
 
 import pytest
-from tests.support.replica_cluster import P0, ReplicaCluster, leader_and_isr
+from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
 from tests.unit.replication.fetching import SIZE, alone, at, now, one, put
 from tests.unit.replication.runs import Run
 
@@ -158,6 +158,26 @@ def test_a_change_read_by_a_superseded_fetch_is_returned_by_the_fetch_after_it(r
         later = asyncio.create_task(ask(cluster, session_id=first.session_id, epoch=2, max_wait_ms=500))
         assert (await earlier).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
         assert [(w.request.partition, d.high_watermark) for w, d in (await later).partitions] == [(0, 2)]
+
+    run(scenario)
+
+
+def test_a_superseded_fetch_does_not_return_to_the_session_what_the_later_one_forgot(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster, 2)
+        for number in (0, 1):
+            await put(cluster, number=number)
+        first = await ask(cluster, at(1), at(1, 1))
+        for number in (0, 1):
+            await put(cluster, number=number)
+        both = at(2), at(2, 1)
+        earlier = asyncio.create_task(ask(cluster, *both, session_id=first.session_id, epoch=1, max_wait_ms=5_000))
+        await asyncio.sleep(1)
+        forgets = FetchRequested((), first.session_id, 2, forgotten=[("orders", TOPIC_ID, 0)])
+        later = asyncio.create_task(cluster.brokers[1].fetch(FetchParams(max_wait_ms=500), forgets))
+        assert (await earlier).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert numbers(await later) == [1]
+        assert not cluster.partition(1)._consumers
 
     run(scenario)
 
