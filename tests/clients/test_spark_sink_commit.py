@@ -7,7 +7,9 @@ import pytest
 from tests.support.cluster import Cluster
 from tests.support.sink_runs import Killed, SinkRun, committed, committed_for_kafka_python
 
-from klamm.spark.sink_commits import CommitsUnusable
+from klamm.spark.sink_commits import CommitsUnusable, CommitTopic, TaskPart
+from klamm.spark.sink_task import TransactionalTask
+from klamm.spark.sink_transactions import OpenTransaction
 
 PARTITIONS = 3
 
@@ -195,6 +197,46 @@ def test_an_older_spark_sink_run_that_aborts_its_batch_leaves_the_transactions_o
     next_run.commit(0, new)
 
     assert committed_for_kafka_python(cluster.bootstrap, topic, PARTITIONS) == ["a"]
+
+
+def test_a_duplicate_attempt_of_a_spark_sink_task_that_begins_after_the_commit_leaves_no_transaction_open(
+    cluster: Cluster, topic: str, run: SinkRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[OpenTransaction] = []
+    begin = TransactionalTask._begin
+
+    def note(task: TransactionalTask) -> OpenTransaction:
+        begun.append(begin(task))
+        return begun[-1]
+
+    first = run.task(0, 0, "a")
+    monkeypatch.setattr(TransactionalTask, "_begin", note)
+    with pytest.raises(CommitsUnusable, match="batch 0: the query has committed a batch since attempt 1 of task 0 beg"):
+        run.task(0, 0, "a", attempt=1, before_rows=lambda: run.commit(0, [first]))
+
+    assert [run.is_open(TaskPart(0, 1, 0, transaction)) for transaction in begun] == [False]
+    assert committed(cluster.bootstrap, topic, PARTITIONS) == ["a"]
+
+
+def test_an_abort_of_an_old_spark_sink_batch_leaves_no_transaction_open(
+    cluster: Cluster, topic: str, run: SinkRun, next_run: SinkRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtake() -> None:
+        next_run.commit(0, [next_run.task(0, 0, "a")])
+        next_run.commit(1, [next_run.task(1, 0, "b")])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitTopic, "has_grown", lambda topic: False)  # its request came a moment before
+        old = run.task(0, 0, "a", before_rows=overtake)
+    assert run.is_open(old)
+    with pytest.raises(CommitsUnusable, match="writes batch 0, but its batch 1 is committed already"):
+        run.commit(0, [old])
+
+    run.abort(0, [old])
+
+    assert not run.is_open(old)
+    next_run.commit(2, [next_run.task(2, 0, "c")])
+    assert committed(cluster.bootstrap, topic, PARTITIONS) == ["a", "b", "c"]
 
 
 def test_a_spark_sink_task_of_a_repeated_stage_does_not_abort_what_the_first_stage_wrote(

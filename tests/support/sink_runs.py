@@ -1,6 +1,6 @@
 """Runs of a write's tasks and of its driver without Spark, to stop them between any two steps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from uuid import uuid4
 
@@ -45,13 +45,15 @@ class SinkRun:
         with self._client() as brokers:
             CommitTopic(brokers, self._job.options.commit_topic, RealClock().now_ms).create_if_missing()
 
-    def task(self, batch: int, task: int, *values: str, attempt: int = 0) -> TaskPart:
-        """Run a task that writes these values."""
+    def task(
+        self, batch: int, task: int, *values: str, attempt: int = 0, before_rows: Callable[[], None] = lambda: None
+    ) -> TaskPart:
+        """Run a task that writes these values; `before_rows` happens after it has looked for an earlier commit."""
         rows = pa.RecordBatch.from_arrays([pa.array([v.encode() for v in values], pa.binary())], names=["value"])
         write = WriteName(self._query, batch)
         with self._client() as brokers:
             runs = TransactionalTask(brokers, self._job, write, TaskName(task, attempt), RealClock().now_ms)
-            return runs.run([rows])
+            return runs.run(_after(before_rows, rows))
 
     def commit(self, batch: int, parts: Sequence[TaskPart], kill_after_ends: int | None = None) -> None:
         """Commit a micro-batch; raises Killed where it is killed on the way."""
@@ -65,6 +67,13 @@ class SinkRun:
         """What Spark does after a task or a commit failed."""
         with self._client() as brokers:
             BatchCommit(brokers, self._job, WriteName(self._query, batch), RealClock().now_ms).abort(parts)
+
+    def is_open(self, part: TaskPart) -> bool:
+        """Whether the transaction of a task is open."""
+        assert part.transaction is not None
+        with self._client() as brokers:
+            transactions = SinkTransactions(brokers.cluster, lambda: brokers.backoff(20))
+            return brokers.client.run(transactions.is_ongoing(part.transaction.transactional_id))
 
     def forget(self, part: TaskPart) -> None:
         """Abort the transaction of a task, as a broker does after its timeout."""
@@ -81,6 +90,12 @@ class SinkRun:
     def close(self) -> None:
         self._pool.close()
         POOL.close()
+
+
+def _after(happens: Callable[[], None], rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows, once something else has happened."""
+    happens()
+    yield rows
 
 
 class DyingTransactions(SinkTransactions):

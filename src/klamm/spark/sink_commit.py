@@ -62,8 +62,12 @@ class BatchCommit:
             self._abort_others(commit)
 
     def abort(self, parts: Sequence[TaskPart]) -> None:
-        """Abort what the tasks wrote, unless the batch is committed. Raises CommitsUnusable, Unreachable."""
-        _, last = self._open()
+        """Abort what the tasks wrote, unless the batch is committed. Raises CommitsUnusable, Unreachable.
+
+        Where a newer run of the query has committed later batches, this batch is complete, with what that run or this
+        one wrote of it, and other transactions of this run are superfluous, too.
+        """
+        _, last = self._begin()
         mine = last if last is not None and last.batch == self._write.batch else None
         kept = {part.transaction for part in mine.parts} if mine else set()
         for part in parts:
@@ -77,12 +81,16 @@ class BatchCommit:
         return str(self._write)
 
     def _open(self) -> tuple[OpenTransaction, Commit | None]:
+        """The transaction for a commit and the last commit, see `_begin`. Raises CommitsUnusable for an old batch."""
+        own, last = self._begin()
+        check_last(last, self._write, self._job.options.topic)
+        return own, last
+
+    def _begin(self) -> tuple[OpenTransaction, Commit | None]:
         """The transaction for a commit, which fences older runs of the query, and the last commit."""
         name = commit_transactional_id(self._write.query)
         own = self._brokers.client.run(self._transactions.begin(name, COMMIT_TIMEOUT_MS))
-        last = self._topic.last(self._write.query)
-        check_last(last, self._write, self._job.options.topic)
-        return own, last
+        return own, self._topic.last(self._write.query)
 
     def _check_open(self, parts: Collection[TaskPart]) -> None:
         """Raise CommitsUnusable where a transaction is not open any more: then nothing is committed."""

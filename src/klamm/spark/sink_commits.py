@@ -157,6 +157,8 @@ class CommitTopic:
         self._brokers = brokers
         self._topic = topic
         self._now_ms = now_ms
+        self._read: tuple[TopicPartition, int] | None = None
+        """Up to where `last` read."""
 
     def create_if_missing(self) -> None:
         """Make sure that the topic exists, and that it is compacted. Raises CommitsUnusable, Unreachable."""
@@ -206,6 +208,7 @@ class CommitTopic:
         partition, topic_id = self._partition(query)
         end = self._brokers.offsets({partition: LATEST}, read_committed=False)[partition]
         self._wait_until_stable(partition, end, query, transactions)
+        self._read = partition, end
         start = self._brokers.offsets({partition: EARLIEST})[partition]
         if start >= end:
             return None
@@ -224,6 +227,12 @@ class CommitTopic:
                 f"{partition}: the last record with key {query} is not a commit ({error}). Set the option commitTopic "
                 "to a topic that only klamm writes."
             ) from error
+
+    def has_grown(self) -> bool:
+        """Whether something was written to the partition since `last` read it, perhaps a commit. Raises Unreachable."""
+        assert self._read is not None, "called after `last`"
+        partition, end = self._read
+        return self._brokers.offsets({partition: LATEST}, read_committed=False)[partition] > end
 
     def write(self, query: str, commit: Commit, transaction: OpenTransaction, transactions: SinkTransactions) -> None:
         """Write a commit in a transaction that is new, and commit it. Raises CommitsUnusable where it is fenced."""

@@ -101,6 +101,7 @@ class TransactionalTask:
         self._task = task
         self._now_ms = now_ms
         self._transactions = transactions_of(brokers)
+        self._topic = CommitTopic(brokers, job.options.commit_topic, now_ms)
         self._last: Commit | None = None
         self._transaction: OpenTransaction | None = None
         self._writer: RecordWriter | None = None
@@ -130,8 +131,7 @@ class TransactionalTask:
         Raises CommitsUnusable for an old batch, and for one that was committed to another topic.
         """
         query, batch = self._write
-        topic = CommitTopic(self._brokers, self._job.options.commit_topic, self._now_ms)
-        last = self._last = topic.last(query, self._transactions)
+        last = self._last = self._topic.last(query, self._transactions)
         check_last(last, self._write, self._job.options.topic)
         if last is None or last.batch != batch:
             return False
@@ -155,6 +155,7 @@ class TransactionalTask:
             run(self._transactions.add_partitions(self._transaction, new))
             self._partitions |= new
         if self._writer is None:
+            self._check_not_committed()
             identity = Identity(self._transaction.producer, self._transaction.transactional_id)
             self._writer = RecordWriter(self._brokers, self._job.options.send, identity, self._now_ms)
         self._writer.write(encoded)
@@ -172,6 +173,19 @@ class TransactionalTask:
                 f"option kafka.transaction.timeout.ms={timeout_ms} is more than the brokers allow; lower it, or raise "
                 "transaction.max.timeout.ms of the brokers"
             ) from error
+
+    def _check_not_committed(self) -> None:
+        """Raise CommitsUnusable where the query has committed since this task looked: this attempt is superfluous.
+
+        A driver aborts transactions that are open after its commit. One that was not open yet then sees the commit
+        here, so that readers need not wait for its timeout where Spark kills the attempt.
+        """
+        if self._topic.has_grown() and self._topic.last(self._write.query) != self._last:
+            raise CommitsUnusable(
+                f"{self._write}: the query has committed a batch since attempt {self._task.attempt} of task "
+                f"{self._task.task} began: another attempt was quicker, or another run of the query is active. Stop "
+                "one of two runs; else nothing is to be done."
+            )
 
     def _free_id(self) -> str:
         """A transactional id for this attempt that no other one is using.
