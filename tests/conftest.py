@@ -9,11 +9,14 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from tests.support import zookeeper as zk
+from tests.support.fork_server import spawn_node
 from tests.support.forked_workers import ForkedWorkers
 from xdist.scheduler import LoadFileScheduling
 
+from klamm.embedded import nodes
 from klamm.embedded.zookeeper import ZooKeeperServer
 
+nodes.spawn = spawn_node  # type: ignore[assignment, attr-defined]
 gc.disable()  # until all tests are collected: what they make stays
 gc.set_threshold(50_000, 20, 100)  # the default of 700 new objects costs a twelfth of the processor time of tests
 settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
