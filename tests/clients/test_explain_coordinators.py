@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
 from tests.clients.test_produce_consume import consume, produce, run, start
 from tests.support.cluster import Cluster
+from tests.support.fork_server import run_klamm
 from tests.support.group_members import Members
 
 from klamm.runtime.processes import ticks
@@ -38,13 +37,10 @@ def name(cluster: Cluster, own_name: str) -> str:
 def explain(cluster: Cluster, *words: str, status: int = 0) -> list[str]:
     """The lines of the answer, from all journals and the coordinator."""
     journals = [word for node in cluster.nodes for word in ("--journal", node.log_directory)]
-    command = [
-        sys.executable, "-m", "klamm", "explain", *words, "--json", "--data", str(cluster.directory),
-        "--zookeeper", cluster.zookeeper.connect_string,
-    ]  # fmt: skip
+    where = ("--data", str(cluster.directory), "--zookeeper", cluster.zookeeper.connect_string)
     assert journals
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert done.returncode == status, (done.stdout, done.stderr)
+    done = run_klamm("explain", *words, "--json", *where, timeout_s=TIMEOUT_S)
+    assert done.returncode == status, done
     lines: list[str] = json.loads(done.stdout)["lines"]
     return lines
 

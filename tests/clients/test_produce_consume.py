@@ -16,6 +16,7 @@ from kafka.partitioner.default import murmur2
 from tests.clients.test_bad_input import assert_one_sentence
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.fork_server import run_klamm
 from tests.support.group_members import COOPERATIVE_JAVA, COOPERATIVE_LIBRARIES, LIBRARIES, Members
 from tests.support.kafka_tools import kafka_tools
 
@@ -39,9 +40,8 @@ class Said(NamedTuple):
 
 
 def run(cluster: Cluster, *words: str, given: bytes = b"", status: int = 0) -> Said:
-    process = start(cluster, *words)
-    out, err = process.communicate(given, TIMEOUT_S)
-    said = Said(process.returncode, out, err.decode())
+    done = run_klamm(*words, "-b", cluster.bootstrap, given=given, timeout_s=TIMEOUT_S)
+    said = Said(done.returncode, done.stdout, done.stderr.decode())
     assert said.status == status, (words, said)
     return said
 

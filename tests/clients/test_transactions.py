@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from kafka import KafkaProducer
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.fork_server import run_klamm
 from tests.support.kafka_tools import kafka_tools
 
 from klamm.coordinator.topic_partitions import partition_for
@@ -267,10 +266,9 @@ def test_aiokafka_commits_and_aborts_transactions(cluster: Cluster, name: str) -
 
 def klamm(cluster: Cluster, *words: str) -> str:
     """What `klamm transactions` prints."""
-    command = [sys.executable, "-m", "klamm", "transactions", *words, "-b", cluster.bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run_klamm("transactions", *words, "-b", cluster.bootstrap)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.decode()
 
 
 def test_klamm_transactions_lists_describes_and_aborts_an_open_transaction(cluster: Cluster, name: str) -> None:

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +12,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.retry import KazooRetry
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
+from tests.support.fork_server import run_klamm
 
 from klamm.embedded.nodes import NodeProcess, klamm_node, local_properties
 from klamm.runtime.ports import free_ports
@@ -206,10 +205,9 @@ class MixedCluster(Cluster):
         """Make a klamm node controller with klamm's command, in one election."""
         epoch = self.controller_epoch
         words = ("controller", "reelect", "--zookeeper", self.zookeeper.connect_string, "--broker", str(broker_id))
-        command = [sys.executable, "-m", "klamm", *words, "--yes"]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        said = run_klamm(*words, "--yes")
         assert not said.returncode, said
-        assert said.stdout.startswith(f"controller: broker {broker_id}, "), said
+        assert said.stdout.startswith(b"controller: broker %d, " % broker_id), said
         assert self.controller_epoch == epoch + 1
         assert self.wait_for_controller({broker_id}) == broker_id
 
