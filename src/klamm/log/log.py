@@ -315,7 +315,7 @@ class Log(ReadableLog):
         self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
         self.epochs.truncate_from_end(offset)
         if self._durability.on_truncated(offset) or is_below_start:
-            self._report_lowered_checkpoints()
+            self.report_lowered_checkpoints()
 
     # -- retention -----------------------------------------------------------------------------------------------------
 

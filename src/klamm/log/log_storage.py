@@ -362,8 +362,8 @@ class LogStorage:
             self._lowered_on_disk = max(lowered, self._lowered_on_disk)
         self._check_usable()
 
-    def _report_lowered_checkpoints(self) -> None:
-        """Have the checkpoints written that a truncation lowered."""
+    def report_lowered_checkpoints(self) -> None:
+        """Have the checkpoints written that a truncation, or a loss that the start found, lowered."""
         if self._owner is not None:
             self._lowered_checkpoints += 1
             self._owner.on_checkpoints_lowered(self)

@@ -8,6 +8,7 @@ from typing import Final, ParamSpec, TypeVar
 import structlog
 
 from klamm.config.topic_config import TopicConfig, correct_topic_config, has_own_defaults, usable_overrides
+from klamm.log.checkpoints import RECOVERY_POINTS
 from klamm.log.directory import LogDirectory, UnreadableLog
 from klamm.log.errors import BadLogDirectory, CorruptFile
 from klamm.log.future_logs import FutureLogs
@@ -87,6 +88,18 @@ class LogStartup:
             for directory in directories:
                 directory.unlock()
             raise problem
+        self._lower_recovery_points()
+
+    def _lower_recovery_points(self) -> None:
+        """Have the recovery points written of logs that lost flushed records, before anything is appended to them.
+
+        Another start would take what is appended there for flushed.
+        """
+        for directory in self._registry.live:
+            written = directory.checkpoint(RECOVERY_POINTS).written
+            for log in self._registry.logs_in(directory):
+                if log.recovery_point < written.get(log.partition, 0):
+                    log.report_lowered_checkpoints()
 
     async def _load_directory(
         self, directory: LogDirectory, broker_id: int, cluster_id: str, configs: LoadedConfigs, threads: int

@@ -288,3 +288,34 @@ def test_a_truncation_right_before_a_clean_shutdown_survives_power_loss(seed: in
         return logs.logs[ORDERS].end_offset
 
     assert node.run(end) == offset
+
+
+def test_a_start_that_finds_flushed_records_missing_lowers_the_recovery_point_before_appends() -> None:
+    """Else another start would take for flushed what is appended in their place."""
+    node = SimulatedNode()
+
+    async def flush(logs: LogManager) -> str:
+        log = get_or_create(logs, ORDERS, TopicConfig.parse(), None, is_new=True)
+        for _ in range(10):
+            log.append_as_leader(batch("a"), 0)
+        await log.flush()
+        await logs.write_recovery_points()
+        return log.segments.active.log_path
+
+    path = node.run(flush)
+    node.overwrite(path, node.disk.read(path)[: 4 * SIZE])
+
+    async def append(logs: LogManager) -> tuple[int, bool, bool]:
+        log = logs.logs[ORDERS]
+        before = log.is_durable
+        await log.wait_until_durable()
+        for _ in range(6):
+            log.append_as_leader(batch("b"), 0)
+        return log.recovery_point, before, log.is_durable
+
+    assert node.run(append) == (4, False, True)
+
+    async def recovery_point(logs: LogManager) -> int:
+        return logs.logs[ORDERS].recovery_point
+
+    assert node.run(recovery_point) == 4
