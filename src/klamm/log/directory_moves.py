@@ -94,8 +94,16 @@ class DirectoryMoves:
         if self._futures.home_of(partition) is self._registry.homes[partition]:
             self.delete_future(partition)
             return
-        log.cleaning.pause()
+        self._pause_cleaning(log)
         self._restart_outdated(log, copy)
+
+    def _pause_cleaning(self, log: Log) -> None:
+        """Allow no cleaning of the log while it is copied. Raises StorageFailed."""
+        try:
+            log.cleaning.pause()
+        except OSError as error:
+            home = self._registry.homes[log.partition]
+            raise self._registry.failure(home, f"cannot copy {log.partition}", error) from error
 
     def _restart_outdated(self, log: Log, copy: Log) -> None:
         """Empty the copy of a log that was compacted since, while the directory of the copy was offline.
@@ -147,7 +155,7 @@ class DirectoryMoves:
             offline = ", ".join(self._registry.offline_directories)
             raise StorageFailed(f"cannot move {partition} while a log directory is offline: {offline}. {REPAIR}")
         self._preferred.pop(partition, None)
-        log.cleaning.pause()
+        self._pause_cleaning(log)
         try:
             return self._futures.create(partition, home, log.config, log.topic_id)
         except OSError as error:

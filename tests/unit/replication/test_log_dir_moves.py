@@ -9,12 +9,14 @@ import os
 import shutil
 from collections.abc import Callable
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from tests.support.replica_cluster import P0, ReplicaCluster, ids
 from tests.unit.replication.runs import Run, Scenario
 
 from klamm.config.topic_config import TopicConfig
+from klamm.log.cleaning_state import CleaningState
 from klamm.log.errors import BadLogDirectory
 from klamm.log.flushing import FlushJob
 from klamm.log.log import Log
@@ -309,6 +311,17 @@ def test_a_log_is_compacted_on_if_its_copy_cannot_be_created(run: Run, monkeypat
 
         assert (manager.directory_of(P0), manager.live_directories) == (first, [first])
         assert not log_of(cluster).cleaning.is_paused
+
+    run(scenario)
+
+
+def test_a_log_whose_compaction_cannot_be_cancelled_goes_offline(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster, 1)
+        second = directories(cluster)[1]
+        monkeypatch.setattr(CleaningState, "pause", Mock(side_effect=OSError(errno.EIO, "broken")))
+        assert await alter(cluster, second) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster.logs[1].manager.live_directories == [second]
 
     run(scenario)
 
