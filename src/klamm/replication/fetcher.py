@@ -92,6 +92,7 @@ class Fetcher:
             own_log, has_no_epoch = partition.hosted_log, followed.last_fetched_epoch == NO_EPOCH
             if has_no_epoch and own_log.possible_loss != followed.fetch_offset < own_log.end_offset:
                 partition.truncate_to(followed.fetch_offset)
+                followed.continue_from(own_log.end_offset)  # below it where that lay inside a batch
         except (StorageFailed, PartitionRefused, CorruptRecords) as error:  # its log directory failed, or it is damaged
             self._mark_failed(topic_partition, error)
             return

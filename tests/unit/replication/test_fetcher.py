@@ -87,18 +87,21 @@ def test_a_follower_accepts_the_leaders_log_start_offset_and_reports_its_own(fol
     follow(scenario, answer(data(high_watermark=2, log_start_offset=1)), beyond, records=(2,))
 
 
-def test_a_follower_truncates_a_log_without_leader_epochs_to_its_high_watermark(run: Run) -> None:
+@pytest.mark.parametrize(("high_watermark", "end"), [(2, 2), (3, 2)], ids=["between batches", "in a batch"])
+def test_a_follower_truncates_a_log_without_leader_epochs_to_its_high_watermark(
+    run: Run, high_watermark: int, end: int
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
         cluster.brokers[1].fetchers.remove([P0])
         log = cluster.log(1)
-        for offset in range(3):
-            log.append_as_follower(batch(base=offset))
-        log.update_high_watermark(1)
+        for offset in range(0, 6, 2):
+            log.append_as_follower(batch(2, base=offset))
+        log.update_high_watermark(high_watermark)
         fetcher = new_fetcher(cluster, Leader())
         fetcher.add(P0, cluster.partition(1), 3)
-        assert (log.end_offset, log.truncations) == (1, [1])
-        assert fetcher._followed[P0].position()[1:4] == (1, 3, -1)
+        assert (log.end_offset, log.truncations) == (end, [high_watermark])
+        assert fetcher._followed[P0].position()[1:4] == (end, 3, -1)
 
     run(scenario)
 
