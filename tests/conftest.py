@@ -17,6 +17,7 @@ from klamm.embedded import nodes
 from klamm.embedded.zookeeper import ZooKeeperServer
 
 nodes.spawn = spawn_node  # type: ignore[assignment, attr-defined]
+zk.map_loaded_classes()
 gc.disable()  # until all tests are collected: what they make stays
 gc.set_threshold(50_000, 20, 100)  # the default of 700 new objects costs a twelfth of the processor time of tests
 settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow])

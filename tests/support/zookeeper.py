@@ -1,13 +1,26 @@
-"""Real ZooKeeper servers for tests: small and quick to start, without logging and disk syncs."""
+"""Real ZooKeeper servers for tests: small and quick to start, without logging and disk syncs.
 
+Java maps classes that an earlier server has loaded: `spawn_zookeeper` stands for `klamm.embedded.zookeeper.spawn`.
+"""
+
+import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache as cached
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
+from tests.support import cache
+from tests.support.cache import made_once
+
+from klamm.embedded import zookeeper as embedded
 from klamm.embedded.zookeeper import QUICK, Peer, ServerOptions, ZooKeeperServer
 from klamm.runtime.ports import free_port, free_ports
+from klamm.runtime.processes import Child, spawn
 
 TICK_MS = QUICK.tick_ms
+WRITE_CLASSES: Final = "-XX:ArchiveClassesAtExit="
 PATIENT: Final = replace(QUICK, init_limit_ticks=50, sync_limit_ticks=25)
 """For ensembles: servers wait 5 s for each other, so that a busy machine causes no election."""
 
@@ -15,6 +28,37 @@ PATIENT: Final = replace(QUICK, init_limit_ticks=50, sync_limit_ticks=25)
 def server(directory: Path, options: ServerOptions = QUICK) -> ZooKeeperServer:
     """A ZooKeeper server that is not started; session timeouts from 0.4 to 60 s."""
     return ZooKeeperServer(str(directory), free_port(), options)
+
+
+def map_loaded_classes() -> None:
+    """Let all servers that this process starts map the archive of their classes."""
+    embedded.spawn = spawn_zookeeper  # type: ignore[assignment, attr-defined]
+
+
+def spawn_zookeeper(name: str, command: Sequence[str], log_path: str) -> Child:
+    """Start a server with the archive of its classes, unless it is the one that writes it."""
+    java, *options = command
+    if not any(option.startswith(WRITE_CLASSES) for option in options):
+        archive = class_archive(java, options[options.index("-cp") + 1])
+        options = [f"-XX:SharedArchiveFile={archive}", *options] if archive.exists() else options
+    return spawn(name, [java, *options], log_path)
+
+
+@cached
+def class_archive(java: str, classpath: str) -> Path:
+    """The file with the classes that a server loads, written once for a Java and its jars, if this Java can."""
+    release = Path(java).resolve().parents[1] / "release"
+    made_for = (release.read_bytes() if release.exists() else b"") + classpath.encode()
+    directory = cache.CACHE / "zookeeper" / hashlib.sha256(made_for).hexdigest()[:12]
+    with made_once(directory) as partial, TemporaryDirectory() as scratch:
+        if partial is not None:
+            path = partial / "classes.jsa"
+            java_options = ("-XX:+IgnoreUnrecognizedVMOptions", f"{WRITE_CLASSES}{path}")
+            options = replace(QUICK, verbose="log4j" in classpath, java_options=java_options)
+            recorded = server(Path(scratch), options)
+            recorded.start()
+            recorded.stop()
+    return directory / "classes.jsa"
 
 
 class Ensemble:
