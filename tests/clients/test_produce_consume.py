@@ -423,8 +423,8 @@ BAD = {
 
 def test_klamm_produce_and_consume_report_bad_input_in_one_sentence_with_a_remedy(cluster: Cluster, name: str) -> None:
     for words, (given, complaint) in BAD.items():
-        said = start(cluster, *words.replace("TOPIC", name).split()).communicate(given, TIMEOUT_S)
-        err = said[1].decode()
+        done = run_klamm(*words.replace("TOPIC", name).split(), "-b", cluster.bootstrap, given=given)
+        err = done.stderr.decode()
         assert complaint.replace("TOPIC", name) in err, (words, err)
         assert err.count("\n") == (1 if complaint else 0), (words, err)
         assert "Traceback" not in err

@@ -92,10 +92,12 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def fuzz(frames: int, seed: int, seconds: float, report: Callable[[str], None]) -> Fuzzing:
-    """Send the corpus, then so many frames, for at most so long."""
+def fuzz(
+    frames: int, seed: int, seconds: float, report: Callable[[str], None], first: Iterable[bytes] | None = None
+) -> Fuzzing:
+    """Send the `first` frames, by default the corpus, then so many frames, for at most so long."""
     fuzzing = Fuzzing(report)
-    for frame in corpus():
+    for frame in corpus() if first is None else first:
         send_all(seed, partial(_only, frame), fuzzing)
     began = reported = time.monotonic()
     before_mib = None
