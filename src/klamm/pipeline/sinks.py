@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from posixpath import join
 from typing import Final, NamedTuple, Protocol
 
@@ -10,10 +10,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, CalendarIntervalType, DataType, MapType, StructType, TimeType
 
 from klamm.model.errors import KlammError, UsageError
 from klamm.pipeline.spec import SinkKind, Spec, Upsert
@@ -67,9 +69,10 @@ class DeltaSink:
         self._upsert = spec.upsert
 
     def check(self, schema: StructType) -> None:
-        """Raise BadFile where the table exists with other columns."""
+        """Raise BadFile where the table exists with other columns, and where no table can have these."""
         if not schema.fields:
             raise BadFile(f"{self._spec.at('steps')}: the result has no column. Select at least one.")
+        check_storable(self._spec, schema, "Delta table", is_storable_in_delta)
         if self._upsert is not None:
             for field, names in zip(("sink.keys", "sink.order"), self._upsert, strict=True):
                 if absent := sorted(set(names) - set(schema.names)):
@@ -109,6 +112,40 @@ class DeltaSink:
             return DeltaTable(self._spec.target)
         except TableNotFoundError:
             return None
+
+
+def check_storable(spec: Spec, schema: StructType, what: str, is_storable: Callable[[DataType], bool]) -> None:
+    """Raise BadFile for columns with one name, and for a column of a type that the files of the sink cannot have."""
+    names = [name.lower() for name in schema.names]
+    if repeated := next((n for n in schema.names if names.count(n.lower()) > 1), None):
+        raise BadFile(f"{spec.at('steps')}: the result has several columns {repeated}. Give each a name of its own.")
+    for column in schema.fields:
+        if not is_storable(column.dataType):
+            raise BadFile(
+                f"{spec.at('steps')}: the column {column.name} of the result is {column.dataType.simpleString()}, "
+                f"which a {what} cannot have. Cast it to another type, for example STRING or DOUBLE."
+            )
+
+
+def is_storable_in_delta(kind: DataType) -> bool:
+    """Whether a Delta table can have a column of this type: none of time intervals, for example."""
+    try:
+        DeltaSchema.from_arrow(pa.schema([("column", to_arrow_type(kind, timezone="UTC"))]))
+    except Exception:  # noqa: BLE001  # deltalake raises this very class
+        return False
+    return kind != StructType([])
+
+
+def is_storable_in_parquet(kind: DataType) -> bool:
+    """Whether Spark writes a column of this type to Parquet files. Source: ParquetFileFormat.supportDataType."""
+    match kind:
+        case StructType():
+            return bool(kind.fields) and all(is_storable_in_parquet(f.dataType) for f in kind.fields)
+        case ArrayType():
+            return is_storable_in_parquet(kind.elementType)
+        case MapType():
+            return is_storable_in_parquet(kind.keyType) and is_storable_in_parquet(kind.valueType)
+    return not isinstance(kind, CalendarIntervalType | TimeType)
 
 
 def check_columns(spec: Spec, field: str, stored: Mapping[str, str], schema: StructType) -> None:
@@ -212,6 +249,7 @@ class ParquetSink:
         That is so for a column `batch`, which the names of the directories add, and for other columns than those of the
         files that are there.
         """
+        check_storable(self._spec, schema, "Parquet file", is_storable_in_parquet)
         if "batch" in (name.lower() for name in schema.names):
             raise BadFile(
                 f"{self._spec.at('sink.parquet')}: the result has the column batch, which readers take from the names "

@@ -10,17 +10,21 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql.types import (
     ArrayType,
+    CalendarIntervalType,
     DataType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     IntegerType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
+    TimeType,
 )
 
 from klamm.model.errors import UsageError
@@ -32,6 +36,7 @@ from klamm.pipeline.sinks import (
     compact_table,
     letters_of,
     merge_newer,
+    sink_of,
 )
 from klamm.pipeline.spec import Spec, Upsert, parse_spec
 from klamm.pipeline.yaml_tree import BadFile
@@ -308,3 +313,43 @@ def test_a_delta_table_takes_columns_of_its_own_types_only(
         return
     with pytest.raises(BadFile, match=r"p.yaml, line 3: .*the column a of the table .* cast it"):
         sink.check(schema)
+
+
+ITEM = StructField("x", CalendarIntervalType())
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_delta", "in_parquet"),
+    [
+        (DayTimeIntervalType(), False, True),
+        (CalendarIntervalType(), False, False),
+        (TimeType(), False, False),
+        (StructType([]), False, False),
+        (ArrayType(StructType([ITEM])), False, False),
+        (MapType(StringType(), CalendarIntervalType()), False, False),
+        (MapType(StringType(), ArrayType(LongType())), True, True),
+        (NullType(), True, True),
+    ],
+    ids=str,
+)
+def test_a_check_refuses_columns_of_types_that_the_files_of_the_sink_cannot_have(
+    tmp_path: Path, kind: DataType, in_delta: bool, in_parquet: bool
+) -> None:
+    sinks = (
+        (DeltaSink(spec(f"delta: {tmp_path}/t")), in_delta, "Delta table"),
+        (ParquetSink(spec(f"parquet: {tmp_path}/t"), RealDisk()), in_parquet, "Parquet file"),
+    )
+    for sink, is_taken, what in sinks:
+        if is_taken:
+            sink.check(columns(a=kind))
+            continue
+        with pytest.raises(BadFile, match=rf"p.yaml, line 1: the column a of the result is .*, which a {what} cannot"):
+            sink.check(columns(a=kind))
+
+
+@pytest.mark.parametrize("sink", ["delta", "parquet"])
+def test_a_check_refuses_columns_with_one_name(tmp_path: Path, sink: str) -> None:
+    declared = spec(f"{sink}: {tmp_path}/t")
+
+    with pytest.raises(BadFile, match="the result has several columns a"):
+        sink_of(declared, RealDisk()).check(columns(a=LongType(), A=LongType()))
