@@ -182,6 +182,10 @@ class LogDirectory:
         for checkpoint in self._checkpoints.values():
             checkpoint.retain(partition)
 
+    def knows(self, partition: TopicPartition) -> bool:
+        """Whether a checkpoint as last read or written has an offset of the partition."""
+        return any(partition in checkpoint.written for checkpoint in self._checkpoints.values())
+
     def checkpoint(self, name: str) -> OffsetCheckpoint:
         """The checkpoint file with this name."""
         return self._checkpoints[name]

@@ -157,10 +157,13 @@ class DirectoryMoves:
         self._preferred.pop(partition, None)
         self._pause_cleaning(log)
         try:
-            return self._futures.create(partition, home, log.config, log.topic_id)
+            copy = self._futures.create(partition, home, log.config, log.topic_id)
         except OSError as error:
             log.cleaning.resume()
             raise self._registry.failure(home, f"cannot copy {partition}", error) from error
+        if home.knows(partition):  # of an earlier copy: a start would take this one for flushed up to there
+            copy.report_lowered_checkpoints()
+        return copy
 
     def delete_future(self, partition: TopicPartition) -> None:
         """Delete the copy of the partition's log, if there is one. A directory that fails is taken offline."""

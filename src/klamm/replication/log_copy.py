@@ -34,7 +34,8 @@ class LogCopy:
     async def copy_chunk(self) -> int:
         """Copy the next chunk, and return its size. Raises KlammError."""
         source, copy = self._source, self._copy
-        if self._align():
+        self._align()
+        if copy.has_unsynced_truncation:
             await copy.wait_until_durable()  # what is appended then must not end up behind records that were removed
         offset = copy.end_offset
         if offset >= source.end_offset:
@@ -92,22 +93,19 @@ class LogCopy:
         ):
             copy.delete_segments_before_start()
 
-    def _align(self) -> bool:
+    def _align(self) -> None:
         """Truncate the copy where its records differ from the source, or where a power loss may have taken some.
 
-        If the source has deleted the records that come next, the copy starts again. Returns whether it was truncated.
+        If the source has deleted the records that come next, the copy starts again.
         """
         source, copy = self._source, self._copy
-        end = copy.end_offset
         if copy.possible_loss is not None:
             copy.truncate_to(copy.possible_loss)
         common = self._common_end()
         if common is not None and common < copy.end_offset:
             copy.truncate_to(common)
-        is_restarted = common is None or copy.end_offset < source.start_offset
-        if is_restarted:
+        if common is None or copy.end_offset < source.start_offset:
             copy.truncate_fully_and_start_at(source.start_offset)
-        return is_restarted or copy.end_offset < end
 
     def _common_end(self) -> int | None:
         """Return the offset up to which the copy has the source's records. None where the two share no leader epoch."""

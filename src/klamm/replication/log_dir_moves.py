@@ -229,10 +229,10 @@ class LogDirMoves:
         the calling thread, since more would be appended meanwhile.
         """
         copying.copy_now()
-        if not copying.is_complete:
-            return
         topic_partition = partition.topic_partition
         source, copy = partition.hosted_log, self._logs.futures[topic_partition]
+        if not copying.is_complete or copy.has_unsynced_truncation:
+            return
         if not copy.is_durable or copy.needs_flush_before_ack or copy.recovery_point < source.recovery_point:
             copy.flush_now()
         old_directory = self._logs.directory_of(topic_partition)

@@ -13,11 +13,13 @@ from tests.unit.log.support import ORDERS, batch
 from tests.unit.replication.runs import Run
 
 from klamm.config.topic_config import TopicConfig
+from klamm.log.checkpoints import RECOVERY_POINTS
 from klamm.log.epochs import EpochEntry, LeaderEpochs
 from klamm.log.errors import AppendRefused
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.replication.log_copy import LogCopy
 from klamm.replication.truncation import common_end
 from klamm.runtime.workers import InlineWorkers
@@ -76,6 +78,63 @@ def test_a_truncation_of_a_log_copy_is_durable_before_more_is_copied(
         monkeypatch.setattr(Log, "append_as_follower", lambda _, records: check(records))
         await LogCopy(source, copy, CHUNK).copy_chunk()
         assert (was_durable, copy.end_offset) == ([True], 6)
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
+
+
+def test_a_second_copy_is_not_taken_for_flushed_up_to_the_end_of_the_first(
+    run_on_disk: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        source, copy = await begun(cluster)
+        await copy.flush()
+        manager = cluster.logs[1].manager
+        await manager.write_recovery_points()
+        home = manager._futures.home_of(P0)
+        assert home is not None
+        points = home.checkpoint(RECOVERY_POINTS)
+        assert points.written == {P0: 10}
+        manager.moves.delete_future(P0)
+
+        again = manager.moves.create_future(P0, home.path)
+        append, written = again.append_as_follower, []
+
+        def check(records: bytes) -> object:
+            written.append(dict(points.written))
+            return append(records)
+
+        monkeypatch.setattr(Log, "append_as_follower", lambda _, records: check(records))
+        await LogCopy(source, again, CHUNK).copy_chunk()
+        assert written == [{P0: 0}]
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
+
+
+def test_a_copy_that_is_truncated_last_replaces_the_log_once_that_is_on_the_device(
+    run_on_disk: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), (1,), tell=[1])
+        for _ in range(10):
+            assert await cluster.produce(1, b"a") is ErrorCode.NONE
+        manager: LogManager = cluster.logs[1].manager
+        source, promoted = cluster.partition(1).hosted_log, []
+        flush, promote = Log.flush, manager.moves.promote_future
+
+        async def truncate(log: Log, up_to: int | None = None) -> None:
+            await flush(log, up_to)
+            if log is not source and source.end_offset == 10:
+                source.truncate_to(5)
+
+        def check(partition: TopicPartition) -> Log:
+            promoted.append(manager.moves.futures[partition].has_unsynced_truncation)
+            return promote(partition)
+
+        monkeypatch.setattr(Log, "flush", truncate)
+        monkeypatch.setattr(manager.moves, "promote_future", check)
+        assert await cluster.brokers[1].alter_log_dirs({P0: cluster.logs[1].directories[1]}) == {P0: ErrorCode.NONE}
+        await asyncio.sleep(5)
+        assert (promoted, cluster.partition(1).hosted_log.end_offset) == ([False], 5)
 
     run_on_disk(scenario, brokers=(1,), directory_count=2)
 
