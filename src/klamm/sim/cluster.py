@@ -5,7 +5,9 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -15,7 +17,7 @@ from klamm.sim.coverage_goals import CoverageGoals
 from klamm.sim.faults.injection_points import Step
 from klamm.sim.faults.table import FAULTS, heal, heal_without_restarts
 from klamm.sim.handler_time import HandlerTime
-from klamm.sim.history.trace import Event, StateWritten
+from klamm.sim.history.trace import Event, JournalWritten, StateWritten
 from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.nodes.broker import Node, NodeContext, StubBroker
@@ -35,6 +37,7 @@ A bit more than what timers count: one that began to run when all was healed doe
 CORE_RECOVERY_SHARE: Final = 0.5
 """In so many of the schedules with two rests the first is of a core; in the others nothing restarts."""
 _MAX_STEPS: Final = 3_000_000
+_decode_lines: Final = msgspec.json.Decoder(dict[str, Any]).decode_lines
 _INVARIANTS_BY_EVENT: Final = by_event()
 
 
@@ -202,7 +205,7 @@ class SimulatedCluster(ScheduledRun):
                 fetches,
                 self.logs.setdefault(number, {}),
                 self.injection_points.step,
-                _JournalSink(host.incarnation, self.journal) if self.records_story else None,
+                self._journal_sink(number, host.incarnation),
             ),
         )
         if number in self.nodes:
@@ -211,6 +214,18 @@ class SimulatedCluster(ScheduledRun):
         ended = partial(self._on_process_ended, number)
         self.loop.spawn(host, broker.run(), "node").add_done_callback(ended, context=self.loop.main_host.context)
         self.log(f"node {number} starts")
+
+    def _journal_sink(self, number: int, incarnation: int) -> "_JournalSink | None":
+        """Where the journal of this process is written; None where nobody reads it."""
+        if self.options.reads_journals:
+            self.history.journals.read.add((BrokerId(number), incarnation))
+        on_lines = partial(self._read_journal, number, incarnation) if self.options.reads_journals else None
+        is_read = self.records_story or on_lines is not None
+        return _JournalSink(incarnation, self.journal, on_lines) if is_read else None
+
+    def _read_journal(self, number: int, incarnation: int, lines: bytes) -> None:
+        """Check these lines of a journal."""
+        self._observe(JournalWritten(BrokerId(number), incarnation, _decode_lines(lines)))
 
     def _can_fetch(self, leader: BrokerId, follower: BrokerId, p: TopicPartition, leader_epoch: int) -> bool:
         """Whether the follower's fetch requests reach the leader now.
@@ -285,10 +300,13 @@ class _JournalSink(NamedTuple):
 
     incarnation: int
     lines: bytearray
+    on_lines: Callable[[bytes], None] | None
 
     def write(self, lines: bytes) -> None:
         """Add journal lines to the run's journal."""
         self.lines.extend(lines)
+        if self.on_lines is not None:
+            self.on_lines(lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,19 @@ from tests.simulation.injected_bugs.answers import (
     requested_elections_elect_no_leader,
     timers_outlive_the_term,
 )
+from tests.simulation.injected_bugs.bookkeeping import (
+    completed_reassignments_not_sent,
+    events_not_timed,
+    live_replicas_begin_ineligible,
+    lowest_ids_keep_no_mirror,
+    moved_leaders_listed_twice,
+    reassignments_not_listed,
+    replicas_leave_without_a_leader,
+    requests_not_journalled,
+    standby_outlives_the_node,
+    states_journalled_before_they_change,
+    steps_not_journalled,
+)
 from tests.simulation.injected_bugs.configs import (
     config_changes_unannounced,
     config_changes_unwatched,
@@ -441,6 +454,17 @@ MUTANTS = (
     ),
     Mutant("bc", "", "requested elections elect no leader", requested_elections_elect_no_leader, (39,)),
     Mutant("bd", "", "encoded states outlive a change", encoded_states_outlive_changes, (34,)),
+    Mutant("be", "", "steps of reassignments are not journalled", steps_not_journalled, (79,)),
+    Mutant("bf", "", "LeaderAndIsr requests are not journalled", requests_not_journalled, (79,)),
+    Mutant("bg", "", "decisions are journalled with the former state", states_journalled_before_they_change, (79,)),
+    Mutant("bh", "", "a former leader keeps the partition in its list", moved_leaders_listed_twice, (34,)),
+    Mutant("bi", "", "events are not timed", events_not_timed, (80,)),
+    Mutant("bj", "", "other nodes keep mirrors than those chosen", lowest_ids_keep_no_mirror, (81,)),
+    Mutant("bk", "", "a standby outlives its node", standby_outlives_the_node, (36,)),
+    Mutant("bl", "KAFKA-14808", "replicas leave although no target leads", replicas_leave_without_a_leader, (41,)),
+    Mutant("bm", "", "reassignments are not listed", reassignments_not_listed, (31,)),
+    Mutant("bn", "", "live replicas begin a term as ineligible", live_replicas_begin_ineligible, (21,)),
+    Mutant("bo", "", "the target of a reassignment is not sent", completed_reassignments_not_sent, (44, 34)),
 )
 
 

@@ -37,7 +37,9 @@ CONTROLLER_MEMORY = {"memory", "context", "controller", "channels", "queue_size"
 
 def test_only_invariants_about_controller_memory_read_the_controllers_memory() -> None:
     rooms = [Path(package.__file__ or "").parent for package in (history, invariants)]
-    modules = [p for room in rooms for p in room.glob("*.py") if p.name not in ("memory.py", "contexts.py")]
+    modules = [
+        p for room in rooms for p in room.glob("*.py") if p.name not in ("memory.py", "contexts.py", "indexes.py")
+    ]
 
     looks_inside = {
         f"{module.name}:{node.lineno} .{node.attr}"

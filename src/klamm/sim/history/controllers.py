@@ -1,5 +1,6 @@
 """Who was controller, which event each controller handled, and what controllers gave away or deleted permanently."""
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -57,6 +58,8 @@ class ControllerHistory:
     """Runs of brokers in whose event unclean elections were allowed by default, and are not any more."""
     imbalance_checks: dict[int, int] = field(default_factory=dict)
     """Controller epoch -> how often its controller began to look for imbalanced leaders."""
+    handled: dict[Run, Counter[int]] = field(default_factory=dict)
+    """How many events each process has handled, by the number of the controller state."""
     completed_failovers: set[int] = field(default_factory=set)
     """Epochs of terms in which an event ended without failing: the first one is failover."""
 
@@ -64,6 +67,11 @@ class ControllerHistory:
     def active(self) -> Term | None:
         """The term of the newest controller epoch, if its controller has begun to act."""
         return self.terms.get(self.epoch)
+
+    def run_of(self, epoch: int) -> Run | None:
+        """The process that acts, or acted, in this epoch."""
+        term = self.terms.get(epoch)
+        return (term.broker, term.incarnation) if term is not None else None
 
     def has_ended(self, term: Term) -> bool:
         """Whether the controller of this term has resigned."""
@@ -120,7 +128,9 @@ class ControllerHistory:
 
     def on_event_ended(self, event: EventEnded) -> None:
         """Record that the event was handled; after the first success of a term, that its failover is complete."""
-        self.handling.pop((event.broker, event.incarnation), None)
+        run = event.broker, event.incarnation
+        self.handling.pop(run, None)
+        self.handled.setdefault(run, Counter())[int(event.event.state)] += 1
         term, is_done = self.active, not event.has_failed and not event.is_cut_short
         if term is not None and is_done and (term.broker, term.incarnation) == (event.broker, event.incarnation):
             self.completed_failovers.add(term.epoch)

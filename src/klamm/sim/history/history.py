@@ -13,6 +13,7 @@ from klamm.sim.history.broker_views import BrokerViews
 from klamm.sim.history.configs import ConfigHistory
 from klamm.sim.history.controllers import AnswerHistory, ControllerHistory
 from klamm.sim.history.isr_requests import IsrRequestHistory
+from klamm.sim.history.journals import JournalHistory
 from klamm.sim.history.registrations import RegistrationHistory
 from klamm.sim.history.replicas import ReplicaHistory
 from klamm.sim.history.requests import RequestHistory
@@ -47,6 +48,7 @@ class History:
         controllers, requests, replicas = self.controllers, self.requests, self.replicas
         self.answers = AnswerHistory(controllers)
         self.configs = ConfigHistory(self.at)
+        self.journals = journals = JournalHistory(self.at, controllers)
         views, requested = self.broker_views, self.isr_requests
         self._absorb: dict[type[Any], Sequence[Callable[[Any], None]]] = {
             trace.TransactionCommitted: (
@@ -54,26 +56,33 @@ class History:
                 self.registrations.on_transaction, self.configs.on_transaction, controllers.on_transaction,
             ),
             trace.ControllerElected: (controllers.on_elected, requests.on_elected, self.states.on_elected),
-            trace.StateWritten: (self.states.on_state_written, requests.on_state_written, replicas.on_state_written),
+            trace.StateWritten: (
+                self.states.on_state_written, requests.on_state_written, replicas.on_state_written,
+                journals.on_state_written,
+            ),
             trace.TopicWritten: (
                 views.on_topic_written, self.topics.on_topic_written, self.assignments.on_topic_written,
                 requests.on_topic_written, replicas.on_topic_written, self.answers.on_topic_written,
+                journals.on_topic_written,
             ),
             trace.RegistrationChanged: (self.registrations.on_changed,),
             trace.RegistrationWritten: (self.registrations.on_written,),
-            trace.TermBegan: (controllers.on_term_began, views.on_term_began),
-            trace.TermEnded: (controllers.on_term_ended,),
-            trace.EventBegan: (controllers.on_event_began, views.on_event_began, requested.on_event_began),
+            trace.TermBegan: (controllers.on_term_began, views.on_term_began, journals.on_term_began),
+            trace.TermEnded: (controllers.on_term_ended, journals.on_term_ended),
+            trace.EventBegan: (
+                controllers.on_event_began, views.on_event_began, requested.on_event_began, journals.on_event_began,
+            ),
             trace.EventEnded: (
                 controllers.on_event_ended, views.on_event_ended, requests.on_event_ended, requested.on_event_ended,
-                self.answers.on_event_ended,
+                self.answers.on_event_ended, journals.on_event_ended,
             ),
             trace.ConfigsApplied: (self.configs.on_applied,),
             trace.UncleanDefaultChanged: (controllers.on_unclean_default,),
             trace.RequestQueued: (requests.on_queued,),
             trace.ConnectionOpened: (views.on_connection_opened,),
             trace.RequestSent: (requests.on_sent, views.on_sent),
-            trace.RequestAnswered: (requests.on_answered,),
+            trace.RequestAnswered: (requests.on_answered, journals.on_answered),
+            trace.JournalWritten: (journals.on_written,),
             trace.RequestReceived: (self.registrations.on_request_received, requests.on_received),
             trace.LeaderAndIsrApplied: (replicas.on_roles,),
             trace.LogsDestroyed: (replicas.on_destroyed,),

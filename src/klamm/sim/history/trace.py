@@ -264,6 +264,8 @@ class RequestSent(NamedTuple):
     again: bool
     in_flight: int
     """Requests to this broker that have no answer yet, on connections that are open."""
+    version: int = 0
+    """Of the request."""
 
 
 class RequestAnswered(NamedTuple):
@@ -271,6 +273,16 @@ class RequestAnswered(NamedTuple):
     target: BrokerId
     message: Any
     response: Any
+    incarnation: int = 0
+    """Of the sender."""
+
+
+class JournalWritten(NamedTuple):
+    """A node wrote lines to its journal."""
+
+    broker: BrokerId
+    incarnation: int
+    lines: Sequence[Mapping[str, Any]]
 
 
 # ---- at brokers
@@ -368,6 +380,7 @@ Event: TypeAlias = (
     | ConnectionOpened
     | RequestSent
     | RequestAnswered
+    | JournalWritten
     | RequestReceived
     | LeaderAndIsrApplied
     | LogsDestroyed

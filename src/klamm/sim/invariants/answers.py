@@ -1,8 +1,16 @@
 """What callers are answered is true: what was accepted happened, what was refused did not, with Kafka's error."""
 
-from klamm.controller.events import AllocateProducerIds, ReplicaLeaderElection
+from collections.abc import Sequence
+
+from klamm.controller.events import (
+    AllocateProducerIds,
+    ApiPartitionReassignment,
+    ListPartitionReassignments,
+    ReplicaLeaderElection,
+)
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventEnded
 from klamm.sim.invariants.rebalancing import can_be_preferred_leader
@@ -80,6 +88,55 @@ def _is_led_as_requested(history: History, event: EventEnded, p: TopicPartition)
     if not requested.unclean:
         return newest.leader == history.topics.replicas(p)[0]
     return history.broker_views.is_online(event.term, p, newest.leader) if newest.has_leader else False
+
+
+def reassignment_answers_match_zookeeper(history: History, event: EventEnded) -> str | None:
+    """A reassignment request is refused or in ZooKeeper, with Kafka's reasons; a list has what is in progress."""
+    requested, term = event.event, event.term
+    if term is None or event.has_failed or event.is_cut_short or term.epoch != history.controllers.epoch:
+        return None
+    if isinstance(requested, ApiPartitionReassignment):
+        refused = {p: refusal.error for p, refusal in requested.reply.result().refused.items()}
+        for p, target in requested.targets.items():
+            if (wrong := _wrong_move(history, event, p, target, refused.get(p))) is not None:
+                return f"{p}: the move to {target} is answered {refused.get(p)}, {wrong}"
+    if isinstance(requested, ListPartitionReassignments):
+        listed = requested.reply.result().assignments
+        for p in history.states.versions if requested.partitions is None else requested.partitions:
+            found = _assignment(history, p)
+            if found is None or p.topic in history.topics.deletion_requests:
+                continue
+            if listed.get(p) != (found if found.is_being_reassigned else None):
+                return f"{p}: the list of reassignments has {listed.get(p)}, assigned is {found}"
+    return None
+
+
+def _assignment(history: History, p: TopicPartition) -> ReplicaAssignment | None:
+    """The assignment in the topic's znode; None where there is none."""
+    topic = history.topics.znodes.get(p.topic)
+    return topic.partitions.get(p.partition) if topic else None
+
+
+def _wrong_move(
+    history: History, event: EventEnded, p: TopicPartition, target: Sequence[BrokerId] | None, error: ErrorCode | None
+) -> str | None:
+    """Why this is not the answer to a requested move; None where it may be."""
+    found = _assignment(history, p)
+    if found is None or p.topic in history.topics.deletion_requests:
+        return None  # the controller may not know yet that it is gone
+    is_invalid = target is not None and (not target or len(set(target)) < len(target) or min(target) < 0)
+    if is_invalid and error is not ErrorCode.INVALID_REPLICA_ASSIGNMENT:
+        return "although the list is invalid"
+    if error is None:
+        is_done = not found.is_being_reassigned if target is None else found.target == tuple(target)
+        return None if is_done else f"assigned is {found}"
+    if error is not ErrorCode.INVALID_REPLICA_ASSIGNMENT:
+        is_none = error is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        return f"assigned is {found}" if is_none and (found.is_being_reassigned or target is not None) else None
+    views = history.broker_views
+    if not is_invalid and all(b in found.origin or views.is_live(event.term, b) is True for b in target or ()):
+        return f"although the brokers live, assigned is {found}"
+    return None
 
 
 def deleted_topics_leave_no_znodes(cluster: Cluster) -> str | None:

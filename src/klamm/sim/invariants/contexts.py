@@ -28,7 +28,7 @@ def new_controllers_have_read_everything(history: History, event: ContextRead) -
     expected = describe(read_from_scratch(history.tree, context, event.since, event.memory.settings))
     for name, value in describe(context).items():
         if value != expected[name]:
-            return f"{event.term} begins with {name} = {_difference(value, expected[name])}"
+            return f"{event.term} begins with {name} = {difference(value, expected[name])}"
     return None
 
 
@@ -127,9 +127,9 @@ def _state(tree: Tree, p: TopicPartition, known: LeaderAndIsr | None, since: int
     return known if above is None or above.pzxid > since else None
 
 
-def _difference(value: Any, expected: Any) -> str:
+def difference(value: Any, expected: Any) -> str:
     """Return the text for two different values; of two dicts it has only the keys that differ."""
     if isinstance(value, dict) and isinstance(expected, dict):
         keys = [k for k in {**value, **expected} if value.get(k) != expected.get(k)]
         value, expected = {k: value.get(k) for k in keys}, {k: expected.get(k) for k in keys}
-    return f"{value}, from scratch {expected}"
+    return f"{value}, expected {expected}"

@@ -6,6 +6,7 @@ The tables of moves are Kafka 3.9's, written down a second time, to compare.
 from typing import Final
 
 from klamm.controller import events
+from klamm.controller.states import ReplicaState
 from klamm.controller.watches import EVENT_OF_CHILDREN, EVENT_OF_REQUEST
 from klamm.model.errors import ErrorCode
 from klamm.sim.history.history import History
@@ -131,6 +132,19 @@ def replicas_move_legally(history: History, event: ReplicaMoved) -> str | None:
     """Every change of a replica's state is allowed by Kafka's replica state machine."""
     move = _short_state_name(event.before), _short_state_name(event.after)
     return None if move in _REPLICA_MOVES else f"{event.partition} on {event.broker}: {' to '.join(move)}"
+
+
+def live_replicas_begin_online(history: History, event: ReplicaMoved) -> str | None:
+    """No replica goes from DeletionIneligible to Online on a broker that was registered at the election, and since.
+
+    A new controller begins with its live replicas as Online (`initializeReplicaState`); no deletion ends there.
+    """
+    if event.before is not ReplicaState.DELETION_INELIGIBLE or event.after is not ReplicaState.ONLINE:
+        return None
+    since = history.controllers.elected_at.get(event.term.epoch, 0)
+    if not history.broker_views.is_registered_throughout(event.term, event.broker, since):
+        return None
+    return f"{event.partition} on {event.broker}: DeletionIneligible to Online in {event.term}"
 
 
 def _short_state_name(state: str) -> str:

@@ -92,6 +92,23 @@ def brokers_have_the_newest_state(cluster: Cluster) -> str | None:
     return None
 
 
+def brokers_have_the_assignment(cluster: Cluster) -> str | None:
+    """Replicas and metadata have the replicas of the topic's znode."""
+    history = cluster.history
+    for broker in cluster.running:
+        for p in history.states.versions:
+            topic = history.topics.znodes.get(p.topic)
+            found = topic.partitions.get(p.partition) if topic else None
+            if found is None or p.topic in history.topics.deletion_requests:
+                continue
+            applied, known = broker.replicas.hosted.get(p), broker.cache.state(p)
+            if applied is not None and broker.number in found.replicas and applied.replicas != found.replicas:
+                return f"{p}: replica {broker.number} was told replicas {applied.replicas}, assigned is {found}"
+            if known is not None and tuple(known.replicas) != found.replicas:
+                return f"{p}: broker {broker.number} has metadata with replicas {known.replicas}, assigned is {found}"
+    return None
+
+
 def no_isr_change_is_pending(cluster: Cluster) -> str | None:
     """No leader waits for the answer to an ISR change, or for the LeaderAndIsr after a refused one."""
     for broker in cluster.running:

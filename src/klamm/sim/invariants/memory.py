@@ -10,7 +10,7 @@ from typing import Final
 
 from klamm.controller.states import ControllerState
 from klamm.sim.history.history import History
-from klamm.sim.history.trace import TermBegan, TermEnded
+from klamm.sim.history.trace import NodeStopped, TermBegan, TermEnded
 from klamm.sim.invariants.views import Cluster
 from klamm.sim.nodes.broker import StubBroker
 
@@ -44,6 +44,13 @@ def inactive_controllers_do_nothing(cluster: Cluster) -> str | None:
         if left := [name for name in tasks if name.startswith(host)]:
             return f"broker {broker.number} is not controller, and has {sorted(left)}"
     return None
+
+
+def stopped_nodes_leave_no_task(history: History, event: NodeStopped) -> str | None:
+    """A node that has shut down in order has no task of its controller left."""
+    host = f"node-{event.broker}.{event.incarnation}/controller"
+    left = sorted(t.get_name() for t in asyncio.all_tasks() if t.get_name().startswith(host) and not t.done())
+    return f"broker {event.broker} has stopped, and {left} run" if left else None
 
 
 def memory_equals_zookeeper(cluster: Cluster) -> str | None:

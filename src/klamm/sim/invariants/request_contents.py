@@ -205,6 +205,22 @@ def stop_replica_deletes_and_fences_as_planned(history: History, event: RequestQ
     return None
 
 
+def replicas_leave_when_a_target_leads(history: History, event: RequestQueued) -> str | None:
+    """A reassignment deletes replicas only when a target replica leads, beyond Kafka."""
+    if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.controllers.epoch:
+        return None
+    for partition, stop in event.item.stops.items():
+        p = TopicPartition(partition.topic, partition.partition)
+        topic, newest = history.topics.znodes.get(p.topic), history.states.newest(p)
+        found = topic.partitions.get(p.partition) if topic else None
+        if found is None or newest is None or not stop.delete_partition or p.topic in history.topics.deletion_requests:
+            continue
+        is_earlier = history.topics.may_have_earlier_log(p, event.target)
+        if event.target in found.removing and newest.leader not in found.target and not is_earlier:
+            return f"{p}: broker {event.target} is to delete its replica of {found}, leader is {newest.leader}"
+    return None
+
+
 def _may_go(history: History, p: TopicPartition, found: ReplicaAssignment, broker: BrokerId) -> bool:
     """Whether a reassignment has removed the replica or no longer needs it."""
     if broker not in found.replicas:

@@ -30,6 +30,7 @@ from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.client.connection import Connection
 from klamm.client.ports import BrokerConnection
 from klamm.controller.controller import Controller
+from klamm.controller.decisions.standby import StandbyMode, keeps_mirror
 from klamm.controller.events import Expire
 from klamm.controller.standby import StandbyPorts
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
@@ -159,7 +160,7 @@ class StubBroker:
             self._register,
             self._observer,
             make_slices=CountedSlices,
-            standby=StandbyPorts(self.sessions.open_mirror_session, lambda: True)
+            standby=StandbyPorts(self.sessions.open_mirror_session, self._keeps_mirror)
             if node_settings.keeps_mirrors
             else None,
         )
@@ -169,6 +170,10 @@ class StubBroker:
         self.sessions.add_listener(self.config_changes)
 
     # ---- life
+
+    def _keeps_mirror(self) -> bool:
+        """Whether this node keeps a mirror while it is not controller."""
+        return keeps_mirror(StandbyMode.AUTO, self.number, self.cache.brokers)
 
     async def run(self) -> None:
         """Start in the order of `broker.node`, then send ISR changes of led partitions; never returns."""

@@ -132,11 +132,11 @@ class ControllerObserver(Observer):
         count = self._in_flight.get(target, 0)
         self._in_flight[target] = count + 1
         content = _decoded(message, version)
-        self._on_event(RequestSent(self._broker, self._incarnation, target, content, again, count))
+        self._on_event(RequestSent(self._broker, self._incarnation, target, content, again, count, version))
 
     def answered(self, target: BrokerId, message: Any, response: Any) -> None:
         """Report a broker's response to a control request."""
-        self._on_event(RequestAnswered(self._broker, target, message, response))
+        self._on_event(RequestAnswered(self._broker, target, message, response, self._incarnation))
 
     def on_request_ended(self, target: BrokerId) -> None:
         """Decrease the number of requests in flight to this broker by one."""

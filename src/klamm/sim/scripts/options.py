@@ -9,6 +9,7 @@ from klamm.sim.schedules import Policy
 from klamm.sim.workload.verbs import VERBS
 
 _USUALLY: Final = 0.9
+_JOURNALS_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Options:
     """Nodes support a feature, which operators may finalize."""
     keeps_mirrors: bool = False
     """Nodes that are not controller keep a mirror of topics and partitions for their election."""
+    reads_journals: bool = False
+    """The journals of controllers are compared with what they did."""
     pause_s: float = 1.0
     """Mean time between two actions."""
     work: float = 1.0
@@ -76,6 +79,7 @@ class Options:
             deletes_topics=settings.random() < _USUALLY,
             supports_features=settings.random() < 0.5,
             keeps_mirrors=Rng(f"{seed}/mirrors").random() < 0.5,
+            reads_journals=Rng(f"{seed}/journals").random() < _JOURNALS_SHARE,
             pause_s=rng.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
             work=rng.choice((0.3, 0.3, 0.6)),
             heals_core=rng.random() < 0.5,

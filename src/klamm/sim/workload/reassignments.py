@@ -14,6 +14,8 @@ from klamm.zk.errors import NodeExists
 from klamm.zk.znodes import MalformedZnode
 
 _MAX_REPLICAS: Final = 3
+_INVALID_SHARE: Final = 0.15
+"""So many requests have a list of replicas that is empty, repeats a broker, or names one that there cannot be."""
 _SHUTDOWN_LIMIT_S: Final = 8.0
 _MAX_DOWNTIME_S: Final = 5.0
 _TO_ANOTHER: Final = 2
@@ -180,4 +182,7 @@ def _draw_new_replicas(cluster: ClusterUnderTest, rng: Rng, may_cancel: bool) ->
             cancels = may_cancel and rng.random() < 0.25
             count = rng.randint(1, min(_MAX_REPLICAS, len(cluster.nodes)))
             found[name] = None if cancels else rng.sample(list(cluster.nodes), count)
+    if found and rng.random() < _INVALID_SHARE:
+        number = rng.choice(list(cluster.nodes))
+        found[rng.choice(list(found))] = rng.choice(([], [number, number], [-1, number], [0, number]))
     return found

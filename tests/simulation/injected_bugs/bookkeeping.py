@@ -1,0 +1,127 @@
+"""Injected bugs in what a controller keeps beside ZooKeeper: journal, indexes, metrics, mirrors, tasks."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from tests.simulation.injected_bugs.mutant import Patch, nothing
+
+from klamm.controller import controller, events
+from klamm.controller.channels import Channel
+from klamm.controller.context import ControllerContext
+from klamm.controller.handlers import failover, reassignment
+from klamm.controller.metrics import ControllerMetrics
+from klamm.controller.standby import Standby
+from klamm.controller.states import ReplicaState
+from klamm.controller.term_context import TermContext
+from klamm.controller.topic import Partition
+from klamm.model.errors import ErrorCode
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.telemetry.journal import Journal
+
+
+def steps_not_journalled(patch: Patch) -> None:
+    """The journal has no steps of reassignments."""
+    patch.setattr(reassignment, "_journal", lambda *_: None)
+
+
+def requests_not_journalled(patch: Patch) -> None:
+    """The journal has every request but LeaderAndIsr."""
+    journal = Channel._journal_request
+
+    def journal_some(self: Channel, item: Any, api: Any, version: int) -> None:
+        """The patched function, with the injected bug."""
+        if api.name != "LEADER_AND_ISR":
+            journal(self, item, api, version)
+
+    patch.setattr(Channel, "_journal_request", journal_some)
+
+
+def states_journalled_before_they_change(patch: Patch) -> None:
+    """The journal has the state before a decision in place of the new one."""
+    decide = Journal.leader_decision
+
+    def decide_before(
+        self: Journal,
+        cause: str,
+        kind: str,
+        partition: Partition,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr,
+        *facts: Any,
+        **more: Any,
+    ) -> None:
+        """The patched function, with the injected bug."""
+        told = after if before is None else before._replace(partition_epoch=after.partition_epoch)
+        decide(self, cause, kind, partition, before, told, *facts, **more)
+
+    patch.setattr(Journal, "leader_decision", decide_before)
+
+
+def moved_leaders_listed_twice(patch: Patch) -> None:
+    """A partition whose leader changes stays among those that the former one leads."""
+    put = ControllerContext.put_leadership
+
+    def put_and_keep(self: ControllerContext, partition: Partition, leadership: LeaderAndIsr) -> None:
+        """The patched function, with the injected bug."""
+        before = partition.leadership
+        put(self, partition, leadership)
+        if before is not None and before.leader != leadership.leader:
+            self.led_by[before.leader][partition] = None
+
+    patch.setattr(ControllerContext, "put_leadership", put_and_keep)
+
+
+def events_not_timed(patch: Patch) -> None:
+    """The metrics do not count events."""
+    patch.setattr(ControllerMetrics, "event_done", lambda *_: None)
+
+
+def lowest_ids_keep_no_mirror(patch: Patch) -> None:
+    """In larger clusters other nodes keep a mirror than those that are chosen."""
+
+    def keeps(mode: object, broker: int, live: Sequence[int]) -> bool:
+        """The patched function, with the injected bug."""
+        return broker in sorted(live)[-2:]
+
+    patch.setattr("klamm.sim.nodes.broker.keeps_mirror", keeps)
+
+
+def standby_outlives_the_node(patch: Patch) -> None:
+    """A controller that stops does not stop its standby."""
+    patch.setattr(Standby, "stop", nothing)
+
+
+def replicas_leave_without_a_leader(patch: Patch) -> None:
+    """A reassignment removes replicas although no target replica leads."""
+
+    def leads(term: TermContext, p: Partition) -> bool:
+        """The patched function, with the injected bug."""
+        return True
+
+    patch.setattr(reassignment, "_has_staying_leader", leads)
+
+
+def reassignments_not_listed(patch: Patch) -> None:
+    """The list of reassignments is empty."""
+
+    async def list_nothing(term: TermContext, event: events.ListPartitionReassignments) -> None:
+        """The patched function, with the injected bug."""
+        event.answer(events.ReassignmentList(ErrorCode.NONE))
+
+    patch.setitem(controller.HANDLERS, events.ListPartitionReassignments, list_nothing)
+
+
+def live_replicas_begin_ineligible(patch: Patch) -> None:
+    """A new controller begins with live replicas as ineligible for deletion, and with dead ones as Online."""
+    swapped = SimpleNamespace(
+        ONLINE=ReplicaState.DELETION_INELIGIBLE,
+        DELETION_INELIGIBLE=ReplicaState.ONLINE,
+        OFFLINE=ReplicaState.OFFLINE,
+    )
+    patch.setattr(failover, "ReplicaState", swapped)
+
+
+def completed_reassignments_not_sent(patch: Patch) -> None:
+    """The brokers are not told of the target when a reassignment completes."""
+    patch.setattr(ControllerContext, "is_last_sent_assignment", lambda *_: True)

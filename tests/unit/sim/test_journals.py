@@ -1,0 +1,187 @@
+"""Journals of controllers as the simulation reads them: what must be in them, and what may not."""
+
+from typing import Any
+
+import pytest
+
+from klamm.controller.events import TopicChange
+from klamm.controller.settings import ControllerSettings
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import (
+    EventBegan,
+    EventEnded,
+    JournalWritten,
+    RequestAnswered,
+    RequestSent,
+    StateWritten,
+    Term,
+    TermBegan,
+    TopicWritten,
+    TopicZnode,
+)
+from klamm.sim.invariants.journals import (
+    journal_lines_are_true,
+    requests_are_journalled,
+    what_happened_is_journalled,
+)
+from klamm.wire.messages import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+P = TopicPartition("a", 0)
+TERM = Term(ONE, 1, 1, ControllerSettings(ONE))
+SESSION = 7
+BEFORE, AFTER = LeaderAndIsr(ONE, 0, (ONE, TWO), 1, 0), LeaderAndIsr(TWO, 1, (TWO,), 1, 1)
+ALONE, MOVING, MOVED = (
+    ReplicaAssignment((ONE,)),
+    ReplicaAssignment((TWO, ONE), (TWO,), (ONE,)),
+    ReplicaAssignment((TWO,)),
+)
+BEGAN = EventBegan(ONE, 1, TERM, TopicChange(), ())
+
+
+def read_history(is_read: bool = True) -> History:
+    """Broker 1 acts in epoch 1, and its journal has its election."""
+    history = History()
+    history.controllers.epoch = 1
+    history.controllers.winners[1] = ONE, SESSION
+    if is_read:
+        history.journals.read.add((ONE, 1))
+    history.absorb(TermBegan(TERM, None))  # type: ignore[arg-type]
+    history.journals.missing.clear()
+    return history
+
+
+def line(**facts: Any) -> dict[str, Any]:
+    return {"seq": 1, "node": 1, "controller_epoch": 1, "cause": "1.1.1", **facts}
+
+
+def decision(**facts: Any) -> dict[str, Any]:
+    told = {"leader_from": 1, "leader_to": 2, "leader_epoch": 1, "partition_epoch": 1, "isr_from": [1, 2], "isr": [2]}
+    return line(kind="decision", decision="offline", topic="a", partition=0, chosen=2, rejected=[]) | told | facts
+
+
+def step(**facts: Any) -> dict[str, Any]:
+    return line(kind="reassignment", topic="a", partition=0, replicas=[2]) | facts
+
+
+def znode(assignment: ReplicaAssignment) -> TopicZnode:
+    return TopicZnode(None, {0: assignment}, 1)
+
+
+HAPPENED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a state": (StateWritten(P, BEFORE, AFTER, (ONE, TWO), SESSION), decision()),
+    "a reassignment begins": (
+        TopicWritten("a", znode(ALONE), znode(MOVING), SESSION),
+        step(step="begun", replicas=[2, 1]),
+    ),
+    "a reassignment ends": (TopicWritten("a", znode(MOVING), znode(MOVED), SESSION), step(step="complete")),
+    "a topic is deleted": (
+        TopicWritten("a", znode(ALONE), None, SESSION),
+        line(kind="deletion", step="completed", partitions={"a": [0]}),
+    ),
+    "an election": (TermBegan(TERM, None), line(kind="elected")),  # type: ignore[arg-type]
+    "a response": (
+        RequestAnswered(
+            ONE, TWO, UpdateMetadataRequest(1, controller_epoch=1), UpdateMetadataResponse(error_code=0), 1
+        ),
+        line(kind="response", broker=2, api="UPDATE_METADATA", error=0),
+    ),
+    "an event": (EventEnded(ONE, 1, TERM, TopicChange()), line(kind="done", event="TopicChange")),
+}
+
+
+@pytest.mark.parametrize(("happened", "told"), HAPPENED.values(), ids=HAPPENED)
+def test_what_a_controller_did_is_missing_until_its_journal_has_it(happened: Any, told: dict[str, Any]) -> None:
+    history, unread = read_history(), read_history(is_read=False)
+    for each in (history, unread):
+        each.absorb(happened)
+
+    assert what_happened_is_journalled(history, BEGAN) is not None
+    assert what_happened_is_journalled(unread, BEGAN) is None
+
+    history.absorb(JournalWritten(ONE, 1, [told]))
+
+    assert what_happened_is_journalled(history, BEGAN) is None
+
+
+def test_the_journal_needs_neither_what_failed_nor_what_another_session_wrote() -> None:
+    history = read_history()
+    history.absorb(StateWritten(P, BEFORE, AFTER, (ONE, TWO), SESSION + 1))
+    assert what_happened_is_journalled(history, BEGAN) is None
+
+    history.absorb(StateWritten(P, BEFORE, AFTER, (ONE, TWO), SESSION))
+    history.absorb(EventEnded(ONE, 1, TERM, TopicChange(), has_failed=True))
+
+    assert what_happened_is_journalled(history, BEGAN) is None
+
+
+LINES = {
+    "true": (decision(), False),
+    "another leader": (decision(leader_to=1, chosen=1), True),
+    "another choice": (decision(chosen=1), True),
+    "another epoch": (decision(leader_epoch=2), True),
+    "another ISR": (decision(isr=[1, 2]), True),
+    "a version that does not exist": (decision(partition_epoch=2), True),
+    "not the first state": (decision(decision="initial"), True),
+    "a number left out": (decision(seq=2), True),
+    "another node": (decision(node=2), True),
+}
+
+
+@pytest.mark.parametrize(("told", "is_found"), LINES.values(), ids=LINES)
+def test_a_journal_line_that_differs_from_zookeeper_is_a_violation(told: dict[str, Any], is_found: bool) -> None:
+    history = read_history()
+    history.states.versions[P] = [BEFORE, AFTER]
+
+    assert (journal_lines_are_true(history, JournalWritten(ONE, 1, [told])) is not None) is is_found
+
+
+def test_a_line_in_the_term_of_another_controller_is_a_violation() -> None:
+    history = read_history()
+    history.absorb(TermBegan(Term(TWO, 1, 2, ControllerSettings(TWO)), None))  # type: ignore[arg-type]
+    told = line(kind="done", event="TopicChange", controller_epoch=2)
+
+    assert "in the term of broker 2" in str(journal_lines_are_true(history, JournalWritten(ONE, 1, [told])))
+
+
+def request(**facts: Any) -> dict[str, Any]:
+    told = {"api": "UPDATE_METADATA", "partitions": {"a": [0]}, "count": 1, "version": 8, "broker_list": 3}
+    return line(kind="request", broker=2) | told | facts
+
+
+REQUESTS = {
+    "true": (request(), False),
+    "another receiver": (request(broker=1), True),
+    "another kind": (request(api="STOP_REPLICA"), True),
+    "another version": (request(version=7), True),
+    "another epoch": (request(controller_epoch=2), True),
+    "another partition": (request(partitions={"a": [1]}), True),
+    "one more, which is gone": (request(partitions={"a": [0, 1], "b": [0]}, count=3), False),
+    "one more, which is there": (request(partitions={"a": [0], "there": [0]}, count=2), True),
+    "another count": (request(count=0), True),
+    "no broker list": ({name: fact for name, fact in request().items() if name != "broker_list"}, True),
+}
+
+
+@pytest.mark.parametrize(("told", "is_found"), REQUESTS.values(), ids=REQUESTS)
+def test_a_request_that_the_journal_does_not_have_as_it_is_sent_is_a_violation(
+    told: dict[str, Any], is_found: bool
+) -> None:
+    history = read_history()
+    history.absorb(JournalWritten(ONE, 1, [told]))
+    history.topics.znodes["there"] = TopicZnode(None, {0: ALONE}, 0)
+    state = UpdateMetadataPartitionState("", 0, 1, 2, 1, (2,), 1, (1, 2), ())
+    message = UpdateMetadataRequest(
+        1, controller_epoch=1, topic_states=[UpdateMetadataTopicState("a", partition_states=[state])]
+    )
+
+    assert (requests_are_journalled(history, RequestSent(ONE, 1, TWO, message, False, 0, 8)) is not None) is is_found
+    assert requests_are_journalled(history, RequestSent(ONE, 1, TWO, message, True, 0, 8)) is None
