@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import pytest
+from hypothesis import settings
 from tests.support.controller_room import Room
 from tests.unit.controller.request_scene import ids, registered
 
@@ -142,10 +143,11 @@ def add(told: list[Sent], broker: int, message: Any) -> None:
 async def test_failovers_with_and_without_whole_topics_send_brokers_the_same_states(
     ibp: str, encoded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`make prove ONLY=properties` plays 200 seeds each."""
     if encoded:
         monkeypatch.setattr(control_requests, "REQUEST_PARTITIONS", 0)  # LeaderAndIsr is encoded in pieces
     monkeypatch.setattr(whole_topics, "REQUEST_PARTITIONS", 4)  # several parts of a topic, several UpdateMetadata
-    for seed in range(25):
+    for seed in range(settings().max_examples // 10):
         monkeypatch.setattr(failover, "MAX_SENT_BY_PARTITION", 1 << 30)
         by_partition = await requests_of_failover(seed, ibp, from_mirror=False)
         monkeypatch.setattr(failover, "MAX_SENT_BY_PARTITION", 0)
