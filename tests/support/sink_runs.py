@@ -43,7 +43,7 @@ class SinkRun:
     def prepare(self) -> None:
         """What the driver does before the first micro-batch."""
         with self._client() as brokers:
-            CommitTopic(brokers, self._job.options.commit_topic, RealClock().now_ms).create_if_missing()
+            CommitTopic(brokers, self._job.options, RealClock().now_ms).create_if_missing()
 
     def task(
         self, batch: int, task: int, *values: str, attempt: int = 0, before_rows: Callable[[], None] = lambda: None

@@ -75,7 +75,7 @@ def _start(options: WriteOptions, schema: StructType) -> SinkJob:
         _LOG.warning("writing with delivery=%s: %s", options.delivery, _REPEATS[options.delivery])
         if options.delivery is Delivery.EXACTLY_ONCE:
             with read_client(RealBlockingWorld(), options.reads, POOL) as brokers:
-                CommitTopic(brokers, options.commit_topic, RealClock().now_ms).create_if_missing()
+                CommitTopic(brokers, options, RealClock().now_ms).create_if_missing()
         _started.add(start)
     return job
 

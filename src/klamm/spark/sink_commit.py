@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from klamm.spark.read_client import ReadClient
 from klamm.spark.sink_commits import (
-    COMMIT_TIMEOUT_MS,
     Commit,
     CommitsUnusable,
     CommitTopic,
     TaskPart,
+    commit_timeout_ms,
     commit_transactional_id,
     generation_of,
     run_prefix,
@@ -38,7 +38,7 @@ class BatchCommit:
         self._job = job
         self._write = write
         self._transactions = transactions_of(brokers)
-        self._topic = CommitTopic(brokers, job.options.commit_topic, now_ms)
+        self._topic = CommitTopic(brokers, job.options, now_ms)
 
     def commit(self, parts: Sequence[TaskPart]) -> None:
         """Commit what the tasks wrote, unless an earlier run did it. Raises CommitsUnusable, Unreachable."""
@@ -89,7 +89,7 @@ class BatchCommit:
     def _begin(self) -> tuple[OpenTransaction, Commit | None]:
         """The transaction for a commit, which fences older runs of the query, and the last commit."""
         name = commit_transactional_id(self._write.query)
-        own = self._brokers.client.run(self._transactions.begin(name, COMMIT_TIMEOUT_MS))
+        own = self._brokers.client.run(self._transactions.begin(name, commit_timeout_ms(self._job.options)))
         return own, self._topic.last(self._write.query)
 
     def _check_open(self, parts: Collection[TaskPart]) -> None:

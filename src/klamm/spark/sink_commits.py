@@ -28,6 +28,7 @@ from klamm.spark.read_client import ReadClient
 from klamm.spark.record_encoder import RecordColumns, Run, encode_runs
 from klamm.spark.record_writer import ALL_SIZES, Identity, RecordWriter, SendSettings
 from klamm.spark.schema import Columns
+from klamm.spark.sink_options import WriteOptions
 from klamm.spark.sink_transactions import OpenTransaction, SinkTransactions
 from klamm.spark.tasks import POOL, Job, read_task
 from klamm.wire.api import ApiKey
@@ -120,6 +121,11 @@ def commit_transactional_id(query: str) -> str:
     return f"{_PREFIX}:{query}"
 
 
+def commit_timeout_ms(options: WriteOptions) -> int:
+    """The timeout of the transaction with a commit: brokers may refuse a longer one than that of the tasks."""
+    return min(COMMIT_TIMEOUT_MS, options.transaction_timeout_ms)
+
+
 def task_prefix(query: str) -> str:
     """With what the transactional ids of all tasks of a query begin; no query's own id begins with another's."""
     return f"{_PREFIX}:{query}:"
@@ -153,9 +159,10 @@ def generation_of(transactional_id: str) -> str:
 
 
 class CommitTopic:
-    def __init__(self, brokers: ReadClient, topic: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, brokers: ReadClient, options: WriteOptions, now_ms: Callable[[], int]) -> None:
         self._brokers = brokers
-        self._topic = topic
+        self._topic = options.commit_topic
+        self._timeout_ms = commit_timeout_ms(options)
         self._now_ms = now_ms
         self._read: tuple[TopicPartition, int] | None = None
         """Up to where `last` read."""
@@ -284,7 +291,7 @@ class CommitTopic:
             if stable >= end:
                 return
             if transactions is not None and world.now_s() >= stuck_at_s:
-                self._brokers.client.run(transactions.begin(commit_transactional_id(query), COMMIT_TIMEOUT_MS))
+                self._brokers.client.run(transactions.begin(commit_transactional_id(query), self._timeout_ms))
                 transactions = None
             error = RetriableError(f"{partition} has an open transaction at offset {stable}")
             world.sleep(backoff.next_wait_s("reading the last commit", error))

@@ -101,7 +101,7 @@ class TransactionalTask:
         self._task = task
         self._now_ms = now_ms
         self._transactions = transactions_of(brokers)
-        self._topic = CommitTopic(brokers, job.options.commit_topic, now_ms)
+        self._topic = CommitTopic(brokers, job.options, now_ms)
         self._last: Commit | None = None
         self._transaction: OpenTransaction | None = None
         self._writer: RecordWriter | None = None

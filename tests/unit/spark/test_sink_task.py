@@ -60,14 +60,14 @@ def test_a_task_whose_earlier_transaction_the_brokers_forgot_says_what_to_do(mon
 def test_a_commit_that_an_older_run_writes_before_it_is_fenced_is_not_written_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begun: list[str] = []
+    begun: dict[str, int] = {}
     stored: list[Commit] = []
 
-    def begin(name: str, _timeout_ms: int) -> OpenTransaction:
+    def begin(name: str, timeout_ms: int) -> OpenTransaction:
         """The older run is quicker by a moment: its commit is stored just before this fences it."""
         if not begun:
             stored.append(LAST)
-        begun.append(name)
+        begun[name] = timeout_ms
         return OpenTransaction(name, ProducerIdAndEpoch(6, 1))
 
     own = OpenTransaction("klamm:orders-copy:2:0:0", ProducerIdAndEpoch(7, 0))
@@ -81,14 +81,19 @@ def test_a_commit_that_an_older_run_writes_before_it_is_fenced_is_not_written_ag
     monkeypatch.setattr(sink_commit, "CommitTopic", lambda *_: topic)
     brokers: Any = SimpleNamespace(client=SimpleNamespace(run=lambda answer: answer))
     options = write_options(
-        {"kafka.bootstrap.servers": "a:1", "topic": "out", "delivery": "exactly-once"}, Reads.STREAM
-    )
+        {
+            "kafka.bootstrap.servers": "a:1", "topic": "out", "delivery": "exactly-once",
+            "kafka.transaction.timeout.ms": "9000",
+        },
+        Reads.STREAM,
+    )  # fmt: skip
     job = SinkJob(options, SinkColumns(None, None, 0, None, None), "2")
 
     BatchCommit(brokers, job, WRITE, lambda: 0).commit([TaskPart(0, 3, 1, own, TopicPartition("out", 0))])
 
     assert stored == [LAST]
-    assert begun == [commit_transactional_id(WRITE.query), own.transactional_id]  # and its own rows are aborted
+    assert list(begun) == [commit_transactional_id(WRITE.query), own.transactional_id]  # and its own rows are aborted
+    assert set(begun.values()) == {9000}, "brokers may refuse a longer timeout than the option says"
 
 
 def test_a_task_takes_no_transactional_id_of_the_last_commit_of_its_run() -> None:
