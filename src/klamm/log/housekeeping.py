@@ -235,6 +235,8 @@ class Housekeeping:
     def _write_each(self, group: Iterable[LogReplacements]) -> Iterator[tuple[LogStorage, OSError]]:
         """Write the file of one log after the other; yield the logs whose write failed."""
         for log, replacements in group:
+            if log.has_failed:
+                continue  # deleted meanwhile, which failed the write of all: a new log may have its path
             try:
                 replace_files(self._world.disk, replacements)
             except OSError as error:  # the device, or the log was deleted meanwhile

@@ -303,3 +303,22 @@ def test_a_crash_after_a_truncation_below_the_log_start_deletes_no_newer_record(
         assert (values_of(log, 1), log.end_offset) == (["new"], 2)
 
     node.run(after_crash)
+
+
+def test_small_files_of_a_deleted_log_are_not_written_into_the_next_log_of_the_partition(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(logs: LogManager) -> None:
+        for name in ("orders", *(f"other{number}" for number in range(20))):
+            created(logs, name).append_as_leader(batch("a"), 3)
+
+        def delete_meanwhile(_: str) -> None:
+            monkeypatch.undo()
+            logs.delete(ORDERS)
+            created(logs)
+
+        monkeypatch.setattr(node.disk, "sync_filesystem", delete_meanwhile)
+        await logs.write_small_files()
+        assert "leader-epoch-checkpoint" not in node.files_of(logs.logs[ORDERS])
+
+    node.run(main)
