@@ -80,6 +80,9 @@ class FileLog:
     def bounds(self, partition: int) -> LogBounds | None:
         return LogBounds(0, self._end)
 
+    async def confirm_leadership(self, partition: int) -> bool:
+        return True
+
     def max_batch_bytes(self, partition: int) -> int:
         return 1_048_588
 

@@ -19,7 +19,12 @@ from klamm.broker.controller_channel import (
     is_not_controller_for_any_topic,
 )
 from klamm.broker.controller_handover import ControllerHandover
-from klamm.broker.coordinators import build_decision_journal, build_groups, build_transactions
+from klamm.broker.coordinators import (
+    build_decision_journal,
+    build_groups,
+    build_leadership_check,
+    build_transactions,
+)
 from klamm.broker.crash_guard import CrashGuard
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.features import Features
@@ -119,10 +124,11 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
     replicas = _build_replicas(context, storage, cache, channel, replica_logs, lifecycle)
     repair = _build_repair(context, storage, cache, replicas, lifecycle)
     decisions = build_decision_journal(journal, lifecycle)
-    groups = build_groups(context, replicas, decisions, lifecycle)
+    check = build_leadership_check(context, replicas, lifecycle)
+    groups = build_groups(context, replicas, check, decisions, lifecycle)
     producer_ids = ProducerIds(_allocate_producer_ids(context, channel))
     lifecycle.add("producer ids", Step(close=producer_ids.close))
-    transactions, verification = build_transactions(context, cache, replicas, producer_ids, decisions, lifecycle)
+    transactions, verification = build_transactions(context, cache, replicas, check, producer_ids, decisions, lifecycle)
 
     def on_leadership_change(change: LeadershipChange) -> None:
         """Tell the group and the transaction coordinator which partitions this broker began or ceased to lead."""

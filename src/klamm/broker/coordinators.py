@@ -1,6 +1,7 @@
 """The coordinators of a node, and what they need of it. They take over partitions as the controller makes it leader."""
 
 from klamm.broker.context import NodeContext
+from klamm.broker.leadership_check import LeadershipCheck
 from klamm.broker.lifecycle import Lifecycle, Step
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIds
@@ -27,11 +28,22 @@ def build_decision_journal(journal: Journal, lifecycle: Lifecycle) -> DecisionJo
     return decisions
 
 
+def build_leadership_check(context: NodeContext, replicas: ReplicaManager, lifecycle: Lifecycle) -> LeadershipCheck:
+    """Build what the coordinators ask before they answer from memory."""
+    check = LeadershipCheck(context.broker_id, replicas, context.store)
+    lifecycle.add("leadership check", Step(close=check.close))
+    return check
+
+
 def build_groups(
-    context: NodeContext, replicas: ReplicaManager, journal: DecisionJournal, lifecycle: Lifecycle
+    context: NodeContext,
+    replicas: ReplicaManager,
+    check: LeadershipCheck,
+    journal: DecisionJournal,
+    lifecycle: Lifecycle,
 ) -> GroupCoordinator:
     """Build the group coordinator, which loads the groups of a partition once this broker leads the partition."""
-    offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC)
+    offsets_log = ReplicatedLog(replicas, OFFSETS_TOPIC, check.confirm)
     groups = GroupCoordinator(
         context.world, group_settings(context.config), offsets_log, TimeSlices(LongWork()), journal
     )
@@ -52,6 +64,7 @@ def build_transactions(
     context: NodeContext,
     cache: MetadataCache,
     replicas: ReplicaManager,
+    check: LeadershipCheck,
     producer_ids: ProducerIds,
     journal: DecisionJournal,
     lifecycle: Lifecycle,
@@ -76,7 +89,7 @@ def build_transactions(
     lifecycle.add("transaction markers", Step(close=markers.close))
     coordinator = TransactionCoordinator(
         transaction_settings(context.config),
-        ReplicatedLog(replicas, TRANSACTIONS_TOPIC),
+        ReplicatedLog(replicas, TRANSACTIONS_TOPIC, check.confirm),
         context.world.clock,
         producer_ids,
         markers,

@@ -155,6 +155,10 @@ class GroupCoordinator:
         """
         return await offsets.commit_transactional_offsets(self._context, request)
 
+    async def confirm_coordinator(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+        """Return, for each group, the error if its committed offsets must not be read here; await it before reading."""
+        return await offsets.confirm_coordinator(self._context, group_ids)
+
     def committed_partitions(self, group_id: str) -> tuple[ErrorCode, list[TopicPartition]]:
         """Return an error for the group, and the partitions for which it has a committed offset."""
         return offsets.committed_partitions(self._context, group_id)

@@ -159,6 +159,10 @@ class OffsetsTopic:
             )
         return not error
 
+    async def confirm_leadership(self, partition: int) -> bool:
+        """Whether it is certain that no other broker had become leader of the partition when this was called."""
+        return await self._log.confirm_leadership(partition)
+
     def _is_too_large(self, partition: int, size: int) -> bool:
         """Whether a batch of records with this many bytes would be refused, so that it need not be built.
 

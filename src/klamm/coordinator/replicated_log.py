@@ -1,5 +1,7 @@
 """The topic of a coordinator on this broker's replicas."""
 
+from collections.abc import Awaitable, Callable
+
 from klamm.coordinator.topic_partitions import Appended, LogBounds
 from klamm.log.file_slice import FileSlice
 from klamm.log.producers import Origin
@@ -11,9 +13,12 @@ from klamm.runtime.disk import Buffer
 
 
 class ReplicatedLog:
-    def __init__(self, replicas: ReplicaManager, topic: str) -> None:
+    def __init__(
+        self, replicas: ReplicaManager, topic: str, confirm_leadership: Callable[[TopicPartition], Awaitable[bool]]
+    ) -> None:
         self._topic = topic
         self._replicas = replicas
+        self._confirm_leadership = confirm_leadership
 
     async def append(self, partition: int, batch: bytes, acks: int, timeout_ms: int) -> Appended:
         """Append the batch to the partition, which this broker leads, and wait for replication as `acks` requires.
@@ -36,6 +41,10 @@ class ReplicatedLog:
         """Return `max.message.bytes` of the topic; 0 where this broker has no replica of the partition."""
         hosted = self._replicas.partition(TopicPartition(self._topic, partition))
         return 0 if hosted is None or hosted.log is None else hosted.log.config.max_message_bytes
+
+    async def confirm_leadership(self, partition: int) -> bool:
+        """Whether it is certain that no other broker had become leader of the partition when this was called."""
+        return await self._confirm_leadership(TopicPartition(self._topic, partition))
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
         """Return the batches from `offset` on, at most `max_bytes` but at least one batch.

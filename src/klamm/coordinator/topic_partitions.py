@@ -40,6 +40,10 @@ class CoordinatorLog(Protocol):
         """The size above which `append` refuses a batch (`max.message.bytes`); 0 where this broker has no replica."""
         ...
 
+    async def confirm_leadership(self, partition: int) -> bool:
+        """Whether it is certain that no other broker had become leader of the partition when this was called."""
+        ...
+
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
         """Read batches from the one that contains the offset on, at least one; empty at the log end.
 

@@ -73,7 +73,18 @@ class CachedPartition:
 class FetchWaiter:
     """Waits for changes in the partitions of one fetch session, or of one fetch without a session."""
 
-    __slots__ = ("_wakeup", "changed", "fetched_at_ms", "is_follower", "is_woken", "replica_id", "stays")
+    __slots__ = (
+        "_wakeup",
+        "answered_at",
+        "changed",
+        "fetched_after",
+        "fetched_at_ms",
+        "is_follower",
+        "is_hurried",
+        "is_woken",
+        "replica_id",
+        "stays",
+    )
 
     def __init__(self, replica_id: BrokerId, *, stays: bool) -> None:
         self.replica_id = replica_id
@@ -83,6 +94,12 @@ class FetchWaiter:
         self.changed: dict[CachedPartition, None] = {}
         """To be read, in this order."""
         self.fetched_at_ms = NEVER
+        self.answered_at = NEVER
+        """The number of the last answer in the session: see `leadership_proof`."""
+        self.fetched_after = NEVER
+        """The number of the answer after which the follower made its newest fetch."""
+        self.is_hurried = False
+        """Whether the follower is to fetch again soon, so that its fetch is answered without waiting for data."""
         self.is_woken = False
         """Whether something changed that ends a wait, since the last wait or since a fetch began to read."""
         self._wakeup: asyncio.Future[bool] | None = None
@@ -91,6 +108,11 @@ class FetchWaiter:
         """End the wait in progress, or else the next one: the fetch may be reading other partitions just now."""
         self.is_woken = True
         self._end_wait()
+
+    def hurry(self) -> None:
+        """Have the current fetch, or else the next one, answered at once."""
+        self.is_hurried = True
+        self.wake()
 
     def _end_wait(self) -> None:
         """End the wait in progress, if there is one."""

@@ -18,6 +18,7 @@ from klamm.replication.fetch_data import FetchData, FetchParams
 from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchRequested, FetchSessions
 from klamm.replication.fetch_waiter import CachedPartition, FetchWaiter
 from klamm.replication.hosted_partitions import HostedPartitions
+from klamm.replication.leadership_proof import LeadershipProofs
 from klamm.replication.partition import Partition
 from klamm.replication.partition_reads import ReadLimits, read_partition
 from klamm.replication.ports import PartitionRefused
@@ -86,6 +87,7 @@ class FetchService:
         self._waiting = 0
         self._waiting_followers: dict[FetchWaiter, None] = {}
         self._awaited: dict[BrokerId, AwaitedFetches] = {}
+        self.proofs = LeadershipProofs()
         self._conversion = FetchConversion(hosted, workers)
         self._on_corrupt = on_corrupt
         self.checks_crcs = True
@@ -131,10 +133,14 @@ class FetchService:
         answered = is_freed = False
         try:
             outcome = await self._read_changed(context, params, results, is_first=True)
+            if params.is_follower:
+                self.proofs.on_fetch(waiter)
             if self._has_to_wait(params, context, outcome):
                 await self._wait_for_data(context, params, results, is_held=outcome.is_held)
             answer = await context.answer(results, self._slices)
             answered = not answer.error
+            if answered and params.is_follower:
+                self.proofs.on_answer(waiter)
             if self.checks_crcs:
                 answer = await self._without_damage(answer)
             answer = await self._conversion.convert(answer, params)
@@ -160,6 +166,7 @@ class FetchService:
             and not outcome.is_urgent
             and outcome.size < params.min_bytes
             and self._waiting < self._limit
+            and not context.waiter.is_hurried
             and context.has_partitions()
         )
 
@@ -182,7 +189,7 @@ class FetchService:
                     return
                 outcome = await self._read_changed(context, params, results, is_first=False)
                 is_late = not was_woken and pause == until
-                if is_late or outcome.is_urgent or outcome.size >= params.min_bytes:
+                if is_late or context.waiter.is_hurried or outcome.is_urgent or outcome.size >= params.min_bytes:
                     return
                 is_held = outcome.is_held
         finally:

@@ -4,6 +4,7 @@ Nothing here awaits: each method is one step that no other step can interrupt.
 """
 
 import uuid
+from collections.abc import Container
 from typing import Final
 
 import structlog
@@ -383,6 +384,22 @@ class Partition:
                 self._record_implicit_fetch(watcher, self.log.end_offset)
             del self._followers[watcher]
         self._consumers.pop(watcher, None)
+
+    def unheard_members(self, since: float) -> list[BrokerId]:
+        """The other members of the maximal ISR that have not fetched since this answer, in this leader epoch."""
+        known = (self.leader_epoch, NO_LEADER_EPOCH)
+        heard = {
+            watcher.waiter.replica_id
+            for watcher in self._followers
+            if watcher.waiter.fetched_after > since and watcher.request.current_leader_epoch in known
+        }
+        return [b for b in self.isr_state.maximal if b != self.context.broker_id and b not in heard]
+
+    def hurry_followers(self, brokers: Container[BrokerId]) -> None:
+        """Answer the fetches of these followers at once, so that they fetch again."""
+        for watcher in self._followers:
+            if watcher.waiter.replica_id in brokers:
+                watcher.waiter.hurry()
 
     def _record_implicit_fetch(self, watcher: CachedPartition, end: int) -> None:
         """Count a follower as caught up whose incremental fetch left the partition out, since nothing had changed.

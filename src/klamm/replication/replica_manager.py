@@ -23,6 +23,7 @@ from klamm.replication.hosted_partitions import HostedPartitions, PartitionHealt
 from klamm.replication.isr_changes import maybe_shrink_isr
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
+from klamm.replication.leadership_proof import LeadershipProof
 from klamm.replication.log_dir_moves import LogDirMoves
 from klamm.replication.offset_lookup import FoundOffset, look_up_offset, segment_offsets_before
 from klamm.replication.partition import Partition
@@ -309,6 +310,11 @@ class ReplicaManager:
         """
         producers = self._hosted.find(topic_partition).leader_log.producers
         return producers.start_verification(producer_id, epoch, sequence, self._clock.now_ms())
+
+    def prove_leadership(self, topic_partition: TopicPartition) -> LeadershipProof | None:
+        """Begin to prove that no other broker leads the partition yet; None where this broker does not lead it."""
+        partition = self._hosted.get(topic_partition)
+        return self._fetches.proofs.begin(partition) if partition is not None and partition.is_leader else None
 
     # ---- facts
 

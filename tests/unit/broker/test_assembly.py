@@ -27,7 +27,8 @@ from klamm.zk.store import Store
 START_ORDER = [
     "listeners", "log directory failures", "logs", "journal",
     "registration", "metadata cache", "features", "controller", "log housekeeping", "log cleaner", "controller channel",
-    "stale topics", "replicas", "record repair", "log scrubber", "coordinators' journal", "group coordinator",
+    "stale topics", "replicas", "record repair", "log scrubber", "coordinators' journal", "leadership check",
+    "group coordinator",
     "producer ids", "transactions client", "verification client",
     "transaction verification", "transaction markers", "transaction coordinator", "config changes",
     "controller handover", "registration watch", "metrics endpoint", "request server",

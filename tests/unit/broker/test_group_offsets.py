@@ -155,6 +155,35 @@ def test_every_offset_fetch_version_returns_the_error_of_a_group(version: int) -
     play(body)
 
 
+@pytest.mark.parametrize("version", range(1, 10))
+def test_no_offset_fetch_version_is_answered_where_another_broker_may_be_coordinator(version: int) -> None:
+    async def body(room: Room) -> None:
+        apis = Apis(room)
+        await apis.commit(9, committed(0, 5))
+        room.log.is_confirmed = False
+        for everything in (False, True) if version >= 2 else (False,):
+            response = await apis.fetch(version, 0, everything=everything)
+            if version == 1:
+                assert offsets_of(response) == {0: (-1, "", ErrorCode.NOT_COORDINATOR)}
+            else:
+                assert (response.error_code, response.topics) == (ErrorCode.NOT_COORDINATOR, [])
+
+    play(body)
+
+
+def test_an_offset_fetch_of_many_groups_confirms_the_leadership_of_each_partition_once() -> None:
+    async def body(room: Room) -> None:
+        apis = Apis(room)
+        await apis.commit(9, committed(0, 5))
+        names = [GROUP, "other", "third"]
+        message = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(name, topics=None) for name in names])
+        response = await exchange(apis.handlers.fetch, ApiKey.OFFSET_FETCH, 9, message)
+        assert [(group.group_id, group.error_code) for group in response.groups] == [(name, NONE) for name in names]
+        assert room.log.confirmations == [0]
+
+    play(body)
+
+
 def test_the_retention_time_of_an_offset_commit_sets_when_the_offset_expires() -> None:
     async def body(room: Room) -> None:
         apis = Apis(room)

@@ -52,6 +52,9 @@ class MemoryOffsetsLog:
         self.acks: list[int] = []
         self.max_bytes = 1_048_588
         self.reads_left: int | None = None
+        self.is_confirmed = True
+        """Whether it is certain that no other broker leads."""
+        self.confirmations: list[int] = []
 
     async def append(self, partition: int, batch: bytes, acks: int, timeout_ms: int) -> Appended:
         self.acks.append(acks)
@@ -73,6 +76,10 @@ class MemoryOffsetsLog:
         for number in numbers or range(len(held)):
             if not held[number].done():
                 held[number].set_result(None)
+
+    async def confirm_leadership(self, partition: int) -> bool:
+        self.confirmations.append(partition)
+        return self.is_confirmed
 
     def max_batch_bytes(self, partition: int) -> int:
         return self.max_bytes

@@ -36,6 +36,9 @@ class OnePartition:
         self.log.update_high_watermark(self.log.end_offset)
         return Appended(ErrorCode.NONE, info.first_offset)
 
+    async def confirm_leadership(self, partition: int) -> bool:
+        return True
+
     def max_batch_bytes(self, partition: int) -> int:
         return self.log.config.max_message_bytes
 

@@ -9,18 +9,26 @@ from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster
 from tests.unit.coordinator.groups_room import P0 as ORDERS
 from tests.unit.coordinator.groups_room import Room
 
+from klamm.broker.leadership_check import LeadershipCheck
 from klamm.coordinator.coordinator import GroupCoordinator
 from klamm.coordinator.replicated_log import ReplicatedLog
 from klamm.coordinator.settings import GroupSettings
 from klamm.coordinator.topic_partitions import OFFSETS_TOPIC
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.time_slices import CountedSlices
 from klamm.sim.loop import SimulatedLoop
 from klamm.wire.messages import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from klamm.zk.errors import ConnectionLoss
+from klamm.zk.store import Store
 
 PARTITION = TopicPartition(OFFSETS_TOPIC, 0)
 NONE = ErrorCode.NONE
+
+
+def no_session() -> Store:
+    """ZooKeeper cannot be reached."""
+    raise ConnectionLoss("", "there is no session")
 
 
 class Coordinators:
@@ -34,7 +42,9 @@ class Coordinators:
     def _room(self, number: int) -> Room:
         replicas = self.cluster.brokers[number]
         settings = GroupSettings()
-        groups = GroupCoordinator(self.cluster.world, settings, ReplicatedLog(replicas, OFFSETS_TOPIC), CountedSlices())
+        check = LeadershipCheck(BrokerId(number), replicas, no_session)
+        own_log = ReplicatedLog(replicas, OFFSETS_TOPIC, check.confirm)
+        groups = GroupCoordinator(self.cluster.world, settings, own_log, CountedSlices())
         replicas.on_leadership_change = groups.on_leadership_change
         groups.start(1)
         loop = asyncio.get_running_loop()
@@ -111,6 +121,25 @@ def test_an_offset_commit_without_enough_in_sync_replicas_is_refused(run: Run) -
         await asyncio.sleep(1)
         room = coordinators.rooms[1]
         assert await room.commit({ORDERS: 5}) == {ORDERS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+    run(body)
+
+
+def test_a_coordinator_that_was_replaced_unheard_does_not_tell_its_old_committed_offsets(run: Run) -> None:
+    """Apache Kafka's does: an exactly-once copier that reads them copies records a second time."""
+
+    async def body(coordinators: Coordinators) -> None:
+        first = await coordinators.elect(1)
+        assert await first.commit({ORDERS: 5}) == {ORDERS: NONE}
+        assert await first.groups.confirm_coordinator(["flights"]) == {"flights": NONE}
+        coordinators.cut(2, 3)
+        await coordinators.cluster.elect(2, isr=(2, 3), tell=(2, 3), partition=PARTITION)
+        await asyncio.sleep(1)
+        second = coordinators.rooms[2]
+        assert await second.commit({ORDERS: 6}) == {ORDERS: NONE}
+
+        assert await second.groups.confirm_coordinator(["flights"]) == {"flights": NONE}
+        assert await first.groups.confirm_coordinator(["flights"]) == {"flights": ErrorCode.NOT_COORDINATOR}
 
     run(body)
 

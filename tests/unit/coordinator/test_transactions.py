@@ -97,6 +97,22 @@ def test_a_repeated_end_txn_gets_the_same_answer_and_the_opposite_decision_is_re
     play(body)
 
 
+def test_a_repeated_request_is_not_answered_from_memory_where_another_broker_may_be_coordinator() -> None:
+    """The answer to EndTxn would be that of an earlier transaction: the later one would stay open, or be aborted."""
+
+    async def body(room: Room) -> None:
+        producer = await room.ongoing(P0)
+        room.log.is_confirmed = False
+        assert await room.add(producer, P0) is ErrorCode.NOT_COORDINATOR
+        assert await room.end(producer) is ErrorCode.NONE  # it was stored
+        await settle()
+        assert await room.end(producer) is ErrorCode.NOT_COORDINATOR
+        room.log.is_confirmed = True
+        assert await room.end(producer) is ErrorCode.NONE
+
+    play(body)
+
+
 def test_an_end_txn_without_a_transaction_or_of_another_producer_is_refused() -> None:
     async def body(room: Room) -> None:
         assert await room.end(ProducerIdAndEpoch(1_000, 0)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING

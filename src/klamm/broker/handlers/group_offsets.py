@@ -3,7 +3,7 @@
 Version 0 of the first two keeps offsets in ZooKeeper, where consumers before 0.9 kept them, and knows no groups.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from klamm.broker.by_topic import group_by_topic
@@ -163,23 +163,33 @@ class GroupOffsetsApis:
         Version 0 reads from ZooKeeper.
         """
         if request.version >= _SEVERAL_GROUPS:
+            errors = await self._coordinator.confirm_coordinator([group.group_id for group in message.groups])
             return OffsetFetchResponse(
-                groups=[await self._fetch_group(request, message, group) for group in message.groups]
+                groups=[await self._fetch_group(request, message, group, errors) for group in message.groups]
             )
         slices = request.slices
         partitions = await _partitions_of(message.topics, slices)
         if request.version == _IN_ZOOKEEPER:
             fetched = await self._fetch_from_zookeeper(message.group_id, partitions or [])
             return await _one_group(ErrorCode.NONE, fetched, slices)
-        error, fetched = await self._fetch(message.group_id, partitions, message.require_stable, slices)
+        fetched = {}
+        error = (await self._coordinator.confirm_coordinator([message.group_id]))[message.group_id]
+        if not error:
+            error, fetched = await self._fetch(message.group_id, partitions, message.require_stable, slices)
         if error and request.version < _TELLS_GROUP_ERROR:
             fetched = dict.fromkeys(partitions or [], FetchedOffset(error=error))
         return await _one_group(error, fetched, slices)
 
     async def _fetch_group(
-        self, request: Request, message: OffsetFetchRequest, requested: OffsetFetchRequestGroup
+        self,
+        request: Request,
+        message: OffsetFetchRequest,
+        requested: OffsetFetchRequestGroup,
+        errors: Mapping[str, ErrorCode],
     ) -> OffsetFetchResponseGroup:
         """Return the committed offsets of one group in the form of the response; without topics, those of all."""
+        if error := errors[requested.group_id]:
+            return OffsetFetchResponseGroup(requested.group_id, [], error)
         slices = request.slices
         partitions = await _partitions_of(requested.topics, slices)
         error, fetched = await self._fetch(requested.group_id, partitions, message.require_stable, slices)

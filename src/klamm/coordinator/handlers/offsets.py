@@ -1,5 +1,6 @@
 """Committing, fetching and deleting offsets. Source: GroupCoordinator.scala, GroupMetadataManager.scala (3.9)."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -135,6 +136,22 @@ async def _append_transactional(
             group.offsets.complete_transactional(producer_id, offsets, base_offset)
             context.counts.offset_commits += len(offsets)
     return error
+
+
+async def confirm_coordinator(context: CoordinatorContext, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+    """The error of each group whose committed offsets must not be read here; NONE where they may.
+
+    A coordinator that was replaced and does not know it has old offsets: it answers only where it could store new ones.
+    """
+    errors = {group_id: context.availability(group_id, allows_empty=True) for group_id in group_ids}
+    numbers = {group_id: context.groups.partition_of(group_id) for group_id, error in errors.items() if not error}
+    asked = sorted(set(numbers.values()))
+    if len(asked) == 1:
+        confirmed = {asked[0]: await context.topic.confirm_leadership(asked[0])}
+    else:
+        confirmed = dict(zip(asked, await asyncio.gather(*map(context.topic.confirm_leadership, asked)), strict=True))
+    refused = {group_id: ErrorCode.NOT_COORDINATOR for group_id, number in numbers.items() if not confirmed[number]}
+    return errors | refused
 
 
 def committed_partitions(context: CoordinatorContext, group_id: str) -> tuple[ErrorCode, list[TopicPartition]]:

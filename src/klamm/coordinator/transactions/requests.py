@@ -100,7 +100,13 @@ def _find(context: TransactionContext, transactional_id: str) -> _Found | ErrorC
 
 
 async def _store_plan(context: TransactionContext, owned: Owned, transaction: Transaction, plan: Plan) -> ErrorCode:
-    """Store a planned transition; returns the error if the plan is an error or the write failed."""
+    """Store a planned transition; returns the error if the plan is an error or the write failed.
+
+    Where there is nothing to store, NONE is an answer from memory: a coordinator that was replaced and does not know it
+    would take the end of a later transaction for that of an earlier one.
+    """
+    if plan is ErrorCode.NONE:
+        return ErrorCode.NONE if await context.log.confirm_leadership(owned.number) else ErrorCode.NOT_COORDINATOR
     if isinstance(plan, ErrorCode):
         return plan
     transaction.begin(plan.state)
