@@ -48,6 +48,7 @@ def earlier_schedule(seed: int) -> Script:
     options = replace(Options.of(seed), added_verbs=(), deleting_producers=0, fetch_bytes=1 << 20)
     options = replace(options, followers_read_committed=False, compresses=False, deletes_offsets=False)
     options = replace(options, copies_to_compacted=False, static_members=False, has_cold_reads=False, spared=())
+    options = replace(options, reads_offsets=False)
     return write_script(replace(options, cleaner_backoff_ms=15_000))
 
 
@@ -157,6 +158,11 @@ def kill(at_s: float, back_s: float) -> ScheduledAction:
     return ScheduledAction(at_s, "kill", {"role": "any node", "node": 1, "back_s": back_s})
 
 
+CUT_OFF = [
+    ScheduledAction(12.0, "cut link", {"role": "any node", "node": 2, "other": other, "way": "both", "for_s": 12.0})
+    for other in ("node-1", "node-3", "zk-1")
+]
+"""Once node 1 was killed, node 2 coordinates the groups."""
 MOVES = [move(10.0 + n, "t1", 1, f"/data{1 + n % 2}") for n in range(8)]
 BACK_AND_FORTH = [move(12.0 + n / 10, "t1", 1, f"/data{2 - n % 2}") for n in range(3)]
 COMPACTED_MOVES = [move(10.0 + n, "compacted", node, f"/data{1 + n}") for n in range(2) for node in (1, 2, 3)]
@@ -177,6 +183,7 @@ WRITTEN = {
     "w4": Script(FOUR_NODES, [*TOPICS, ScheduledAction(10.0, "expire", {"role": "any node", "node": 4})], 15.0),
     "w5": Script(replace(PLAIN, seed=3, committers=2, deletes_offsets=True), TOPICS, 25.0),
     "w6": Script(replace(PLAIN, members=2, static_members=True), TOPICS, 40.0),
+    "g4": Script(replace(PLAIN, committers=2, reads_offsets=True), [*TOPICS, kill(7.0, 1.0), *CUT_OFF], 25.0),
     "t1": Script(COPYING, [*SYNCED_TOPICS, POWER_LOSS], 25.0),
     "w8": Script(replace(DELETING, copiers=2, copies_to_compacted=True), TOPICS, 25.0),
     "w7": Script(replace(DELETING, compresses=True), [], 15.0),

@@ -7,6 +7,7 @@ from tests.simulation.injected_bugs.mutant import Mutant, Patch
 from klamm.coordinator.decisions import members
 from klamm.coordinator.handlers import rebalance
 from klamm.coordinator.handlers.ownership import Ownership
+from klamm.coordinator.replicated_log import ReplicatedLog
 from klamm.coordinator.sessions import Sessions
 from klamm.model.errors import ErrorCode
 
@@ -45,9 +46,19 @@ def silent_members_stay(patch: Patch) -> None:
     patch.setattr(Sessions, "_on_timer", lambda self, group, member: None)
 
 
+def reads_without_proof(patch: Patch) -> None:
+    """A coordinator answers from memory although another broker may be leader, as Apache Kafka's does."""
+
+    async def confirm(self: ReplicatedLog, partition: int) -> bool:
+        return True
+
+    patch.setattr(ReplicatedLog, "confirm_leadership", confirm)
+
+
 MUTANTS: Final = (
     Mutant("g", "", "a new coordinator does not load its groups", groups_not_loaded, (57,)),
     Mutant("g1", "", "the generation of a member is not checked", generations_not_checked, (57,)),
     Mutant("g2", "", "silent members stay in the group", silent_members_stay, (57,)),
     Mutant("g3", "", "two members get the same partitions", everyone_gets_everything, (57,)),
+    Mutant("g4", "", "replaced coordinators tell old committed offsets", reads_without_proof, (57,)),
 )

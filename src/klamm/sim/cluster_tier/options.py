@@ -59,6 +59,8 @@ class Options:
     """Clients that commit offsets of a group each."""
     deletes_offsets: bool = False
     """Whether these clients also delete their offset or their group."""
+    reads_offsets: bool = False
+    """Whether these clients also read their offset amid the faults."""
     members: int = 0
     """Members of one consumer group, which come and go."""
     static_members: bool = False
@@ -125,6 +127,7 @@ class Options:
             compresses=Rng(f"{seed}/compresses").random() < 0.5,
             committers=Rng(f"{seed}/committers").choice((0, 1, 2)),
             deletes_offsets=Rng(f"{seed}/deletes offsets").random() < 0.5,
+            reads_offsets=Rng(f"{seed}/reads offsets").random() < 0.5,
             members=Rng(f"{seed}/members").choice((0, 0, 2, 3)),
             static_members=Rng(f"{seed}/static members").random() < 0.5,
             copiers=Rng(f"{seed}/copiers").choice((0, 0, 1, 2)),

@@ -180,8 +180,10 @@ class ClientWorkload:
         async def run() -> None:
             """Run the client that commits offsets until all faults have ended."""
             client = open_client(world, name, self._run.options.nodes, PORT)
-            deletions = Rng(f"{self._run.options.seed}/{name}/deletions") if self._run.options.deletes_offsets else None
-            await Committer(name, client, rng, partition, self._tell, deletions).run()
+            options = self._run.options
+            deletions = Rng(f"{options.seed}/{name}/deletions") if options.deletes_offsets else None
+            reads = Rng(f"{options.seed}/{name}/reads") if options.reads_offsets else None
+            await Committer(name, client, rng, partition, self._tell, deletions, reads).run()
 
         self._run.loop.spawn(host, run(), name)
 

@@ -1,8 +1,9 @@
-"""A client that commits rising offsets of one group to whoever coordinates it; at rest they are read back.
+"""A client that commits rising offsets of one group to whoever coordinates it, and reads them back.
 
-Where it may, it also deletes the offset or the whole group, and waits for the answer before it commits again.
+Where it may, it also deletes the offset or the whole group. It waits for each answer before it goes on.
 
-Not before: a coordinator that is cut off and does not know of its successor answers older offsets, in Kafka as well.
+It keeps to a coordinator for its reads as long as that one answers, whoever takes its commits meanwhile: a coordinator
+that is cut off and does not know of its successor must not tell an older offset. In Kafka it does.
 """
 
 import asyncio
@@ -37,6 +38,8 @@ _PATIENCE_S: Final = 6.0
 _PAUSE_S: Final = 0.5
 _DELETES: Final = 0.15
 """How often the next request is a deletion."""
+_READS: Final = 0.5
+"""How often it reads the offset after a commit."""
 _NO_OFFSET: Final = -1
 
 
@@ -51,8 +54,11 @@ class Committer:
         partition: Callable[[], TopicPartition | None],
         tell: Callable[[ClientEvent], None],
         deletions: Rng | None = None,
+        reads: Rng | None = None,
     ) -> None:
-        """`deletions` decides when it deletes the offset or the group; None: never."""
+        """`deletions` decides when it deletes the offset or the group, `reads` when it reads it; None: never."""
+        self._reads = reads
+        self._reading_route = CoordinatorRoute(client.cluster, CoordinatorType.GROUP, name)
         self._group = name
         self._deletions = deletions
         self._client = client
@@ -73,6 +79,8 @@ class Committer:
                 await self._delete(partition, self._deletions.random() < 0.5)
             else:
                 await self._commit(partition)
+            if self._reads is not None and self._reads.random() < _READS:
+                await self.read(partition)
 
     async def _commit(self, partition: TopicPartition) -> None:
         """Commit the next offset of the partition, and report whether the commit is known to have succeeded."""
@@ -106,7 +114,7 @@ class Committer:
         """Read the group's committed offset and report it; returns why it cannot be read, else an empty text."""
         request = offset_fetch_request(self._group, [partition])
         try:
-            answer = await self._ask(request, lambda a: a.error_code)
+            answer = await self._ask(request, lambda a: a.error_code, self._reading_route)
         except KlammError as error:
             return str(error)
         if answer.error_code:
@@ -115,10 +123,12 @@ class Committer:
         self._tell(CommittedOffsetRead(self._group, partition, committed.get(partition, -1)))
         return ""
 
-    async def _ask(self, request: Request, error_of: Callable[[Any], int]) -> Any:
+    async def _ask(
+        self, request: Request, error_of: Callable[[Any], int], route: CoordinatorRoute | None = None
+    ) -> Any:
         """Send a request to the coordinator, wherever it moves. Raises KlammError."""
         backoff = Backoff(asyncio.get_running_loop().time, _PATIENCE_S)
-        return await self._client.run(self._route.ask(request, error_of, backoff))
+        return await self._client.run((route or self._route).ask(request, error_of, backoff))
 
 
 def _error_of_commit(answer: Any) -> int:
