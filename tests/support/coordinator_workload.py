@@ -13,11 +13,14 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from tests.support.copy_history import (
+    CommittedCopy,
     CoordinatorVerdict,
     Copied,
+    OffsetRead,
     aborted_reads,
     doubled,
     lost,
+    old_offsets,
     repeated,
     torn,
     withdrawn,
@@ -134,6 +137,7 @@ class CoordinatorWorkload:
             torn=torn(copied),
             lost_commits=self._lost_commits(),
             skipped=self._skipped({p: [found.offset for found in records] for p, records in source.items()}),
+            old_offsets=old_offsets(self._committed_copies(), self._offset_reads()),
         )
 
     # ---- during the faults
@@ -172,6 +176,26 @@ class CoordinatorWorkload:
         """Partition and offset of each such event of all members."""
         events = [e for client in self._readers for process in client.started for e in process.events(kind)]
         return [(event["partition"], event["offset"]) for event in events]
+
+    def _committed_copies(self) -> list[CommittedCopy]:
+        """What the copiers were told to be committed."""
+        return [
+            CommittedCopy(process.name, event["transaction"], int(p), first, end, event["ended_s"])
+            for client in self._copiers
+            for process in client.started
+            for event in process.events("copied")
+            for p, (first, end) in event["offsets"].items()
+        ]
+
+    def _offset_reads(self) -> list[OffsetRead]:
+        """The committed offsets from which the copiers went on after an abort or a rebalance."""
+        return [
+            OffsetRead(process.name, event["why"], int(p), offset, event["asked_s"])
+            for client in self._copiers
+            for process in client.started
+            for event in process.events("rewound")
+            for p, offset in event["offsets"].items()
+        ]
 
     def _lost_commits(self) -> list[str]:
         """Offsets that were committed and are no longer, or were given to another member again."""

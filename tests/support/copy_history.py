@@ -29,6 +29,7 @@ class CoordinatorVerdict(NamedTuple):
     torn: list[str]
     lost_commits: list[str]
     skipped: list[str]
+    old_offsets: list[str]
 
     @property
     def is_clean(self) -> bool:
@@ -43,6 +44,7 @@ class CoordinatorVerdict(NamedTuple):
             "torn transactions": self.torn,
             "lost commits": self.lost_commits,
             "skipped by the group": self.skipped,
+            "old committed offsets": self.old_offsets,
         }
 
     def __str__(self) -> str:
@@ -51,6 +53,52 @@ class CoordinatorVerdict(NamedTuple):
             f"{self.copied} records copied in {self.transactions} transactions, {self.aborted} aborted, "
             f"{self.committed_offsets} records committed by the group: {counts}"
         )
+
+
+class CommittedCopy(NamedTuple):
+    """What a copier was told to be committed: a part of one partition."""
+
+    copier: str
+    transaction: str
+    partition: int
+    first: int
+    next: int
+    ended_s: float
+
+
+class OffsetRead(NamedTuple):
+    """The committed offset of one partition, as a copier was told; negative where it was told that there is none."""
+
+    copier: str
+    why: str
+    partition: int
+    offset: int
+    asked_s: float
+
+
+def old_offsets(copies: Iterable[CommittedCopy], reads: Iterable[OffsetRead]) -> list[str]:
+    """Committed offsets that were older than one committed before they were asked for, and what was copied again."""
+    found, ordered = [], sorted(copies, key=lambda copy: copy.ended_s)
+    for read in reads:
+        before = [c for c in ordered if c.partition == read.partition and c.ended_s < read.asked_s]
+        newest = max(before, key=lambda c: c.next, default=None)
+        if newest is not None and newest.next > read.offset:
+            found.append(
+                f"partition {read.partition}: after {read.why}, {read.copier} was told {read.offset} at "
+                f"{read.asked_s:.3f} s; {newest.copier} committed {newest.next} at {newest.ended_s:.3f} s"
+            )
+    ends: dict[int, CommittedCopy] = {}
+    for copy in ordered:
+        earlier = ends.get(copy.partition)
+        if earlier is not None and copy.first < earlier.next:
+            found.append(
+                f"partition {copy.partition}: {copy.copier} copied {copy.first} to {copy.next} in {copy.transaction}, "
+                f"ended at {copy.ended_s:.3f} s; {earlier.copier} had copied up to {earlier.next} in "
+                f"{earlier.transaction}, ended at {earlier.ended_s:.3f} s"
+            )
+        if earlier is None or copy.next > earlier.next:
+            ends[copy.partition] = copy
+    return found
 
 
 def repeated(found: Iterable[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
@@ -93,7 +94,7 @@ class ConfluentCopier:
         self._has_lost_partitions = False
         messages = [m for m in self._consumer.consume(MAX_RECORDS, POLL_MS / 1000) if m.error() is None]
         if self._has_lost_partitions:  # some of these records may be another member's now
-            self._rewind()
+            self._rewind("a rebalance")
             return []
         return [
             Record(m.partition() or 0, m.offset() or 0, _bytes(m.key()), _bytes(m.value()) or b"") for m in messages
@@ -117,12 +118,18 @@ class ConfluentCopier:
     def abort(self) -> None:
         self._producer.flush(TIMEOUT_S)
         self._producer.abort_transaction(TIMEOUT_S)
-        self._rewind()
+        self._rewind("an abort")
 
-    def _rewind(self) -> None:
-        from confluent_kafka import OFFSET_BEGINNING
+    def _rewind(self, why: str) -> None:
+        from confluent_kafka import OFFSET_BEGINNING, KafkaException
 
-        for found in self._consumer.committed(self._consumer.assignment(), TIMEOUT_S):
+        asked_s = time.monotonic()
+        committed = self._consumer.committed(self._consumer.assignment(), TIMEOUT_S)
+        for found in committed:
+            if found.error is not None:
+                raise KafkaException(found.error)
+        say("rewound", why=why, asked_s=asked_s, offsets={p.partition: p.offset for p in committed})
+        for found in committed:
             if found.offset < 0:
                 found.offset = OFFSET_BEGINNING
             self._consumer.seek(found)
@@ -270,7 +277,15 @@ def copy_batches(copier: Copier, abort_every: int) -> None:
             continue
         copier.commit({r.partition: r.offset + 1 for r in records})
         watchdog.cancel()
-        say("copied", transaction=transaction, records=len(records))
+        say("copied", transaction=transaction, records=len(records), offsets=_ranges(records), ended_s=time.monotonic())
+
+
+def _ranges(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
+    """The first offset of each partition, and the one after the last."""
+    offsets: dict[int, list[int]] = {}
+    for record in records:
+        offsets.setdefault(record.partition, []).append(record.offset)
+    return {partition: (min(found), max(found) + 1) for partition, found in offsets.items()}
 
 
 def give_up() -> None:

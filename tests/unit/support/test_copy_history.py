@@ -1,6 +1,16 @@
 """The comparison of a committed copy notices each kind of anomaly, and nothing else."""
 
-from tests.support.copy_history import Copied, aborted_reads, doubled, lost, torn, withdrawn
+from tests.support.copy_history import (
+    CommittedCopy,
+    Copied,
+    OffsetRead,
+    aborted_reads,
+    doubled,
+    lost,
+    old_offsets,
+    torn,
+    withdrawn,
+)
 
 COPY = [
     Copied(0, 0, 1, "a", 3), Copied(0, 1, 2, "a", 3), Copied(1, 0, 1, "a", 3), Copied(0, 3, 3, "b", 1),
@@ -46,3 +56,19 @@ def test_a_visible_record_of_an_aborted_transaction_is_an_aborted_read() -> None
 
 def test_a_record_that_was_read_and_is_not_committed_afterwards_is_an_aborted_read() -> None:
     assert withdrawn([*COPY, Copied(1, 5, 6, "d", 1)], COPY) == ["1 at 5: seen once, of d"]
+
+
+def test_a_committed_offset_older_than_one_committed_before_it_was_asked_for_is_an_anomaly() -> None:
+    copies = [CommittedCopy("one", "a", 0, 0, 20, 1.0), CommittedCopy("two", "b", 0, 20, 40, 2.0)]
+    current = [OffsetRead("one", "an abort", 0, 20, 1.5), OffsetRead("one", "an abort", 0, 40, 2.5)]
+    assert old_offsets(copies, [*current, OffsetRead("one", "an abort", 1, -1, 2.5)]) == []
+    assert old_offsets(copies, [OffsetRead("one", "an abort", 0, 20, 2.5)]) == [
+        "partition 0: after an abort, one was told 20 at 2.500 s; two committed 40 at 2.000 s"
+    ]
+
+
+def test_a_transaction_that_begins_before_the_end_of_an_earlier_one_is_an_anomaly() -> None:
+    copies = [CommittedCopy("one", "a", 0, 0, 20, 1.0), CommittedCopy("two", "b", 0, 10, 30, 2.0)]
+    assert old_offsets(copies, []) == [
+        "partition 0: two copied 10 to 30 in b, ended at 2.000 s; one had copied up to 20 in a, ended at 1.000 s"
+    ]
