@@ -9,7 +9,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from tests.support import zookeeper as zk
-from tests.support.fork_server import spawn_node
+from tests.support.forked_klamm import spawn_node
 from tests.support.forked_workers import ForkedWorkers
 from xdist.scheduler import LoadFileScheduling
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.clients.test_produce_consume import consume, produce, run, start
 from tests.support.cluster import Cluster
-from tests.support.fork_server import run_klamm
+from tests.support.forked_klamm import run_klamm
 from tests.support.group_members import Members
 
 from klamm.runtime.processes import ticks

@@ -16,7 +16,7 @@ from kafka.partitioner.default import murmur2
 from tests.clients.test_bad_input import assert_one_sentence
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
-from tests.support.fork_server import run_klamm
+from tests.support.forked_klamm import run_klamm
 from tests.support.group_members import COOPERATIVE_JAVA, COOPERATIVE_LIBRARIES, LIBRARIES, Members
 from tests.support.kafka_tools import kafka_tools
 

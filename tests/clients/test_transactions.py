@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from kafka import KafkaProducer
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
-from tests.support.fork_server import run_klamm
+from tests.support.forked_klamm import run_klamm
 from tests.support.kafka_tools import kafka_tools
 
 from klamm.coordinator.topic_partitions import partition_for

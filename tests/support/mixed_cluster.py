@@ -12,7 +12,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.retry import KazooRetry
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
-from tests.support.fork_server import run_klamm
+from tests.support.forked_klamm import run_klamm
 
 from klamm.embedded.nodes import NodeProcess, klamm_node, local_properties
 from klamm.runtime.ports import free_ports
