@@ -50,10 +50,12 @@ $(DEMO_READY): $(READY) requirements-demo.lock
 demo: $(DEMO_READY)  ## load 336,776 flights into three nodes, interrupt two, while a pipeline writes them to a table; data in demo-data
 	@$(PY) -m klamm.cli.demo.run demo-data
 
+# The first pytest only collects: it compiles all tests once, where otherwise each worker would do so.
 test: lint  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
 	@$(PY) -m compileall -q -j 0 src tests/support
 	@($(ANALYSIS)) > .analysis.log 2>&1 & analysis=$$!; \
-	$(PY) -m pytest --workers $(WORKERS); tests=$$?; \
+	$(PY) -m pytest -q --collect-only > /dev/null; \
+	$(PY) -m pytest -n $(WORKERS) --no-loadscope-reorder; tests=$$?; \
 	wait $$analysis; analysed=$$?; cat .analysis.log; rm .analysis.log; exit $$((tests || analysed))
 
 check: lint analysis  ## run the linters: ruff, mypy strict, import-linter, and compare generated pages

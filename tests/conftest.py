@@ -10,7 +10,6 @@ import structlog
 from hypothesis import HealthCheck, settings
 from tests.support import zookeeper as zk
 from tests.support.forked_klamm import spawn_node
-from tests.support.forked_workers import ForkedWorkers
 from xdist.scheduler import LoadFileScheduling
 
 from klamm.embedded import nodes
@@ -32,7 +31,6 @@ structlog.configure(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--workers", type=int, default=0, help="processes that run tests, forked after the collection")
     parser.addoption("--brokers", choices=("klamm", "apache"), default="klamm", help="whose brokers clients talk to")
     parser.addoption("--sequences", type=int, default=100, help="sequences for the model ZooKeeper and a real one")
     parser.addoption("--damage-cases", type=int, default=300, help="damaged files in log directories, by number")
@@ -71,22 +69,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def group_of(nodeid: str) -> str:
-    """The tests that one worker runs: those of a file, or of files that share a Spark session."""
-    file = nodeid.partition("::")[0]
-    return ONE_SPARK_SESSION.get(file, file)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if workers := config.getoption("--workers"):
-        config.pluginmanager.register(ForkedWorkers(workers, lambda item: group_of(item.nodeid)))
-
-
 @pytest.hookimpl(optionalhook=True)  # mutants run without pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Groups of tests go to workers of pytest-xdist, too."""
+    """Each test file goes to one worker of pytest-xdist; files that share a Spark session go to the same one."""
     scheduler = LoadFileScheduling(config, log)
-    scheduler._split_scope = group_of
+    file_of = scheduler._split_scope
+    scheduler._split_scope = lambda nodeid: ONE_SPARK_SESSION.get(file_of(nodeid), file_of(nodeid))
     return scheduler
 
 
