@@ -18,9 +18,10 @@ from tests.simulation.injected_bugs.hunt import (
     row,
     rows_of,
 )
-from tests.simulation.injected_bugs.mutant import Mutant
+from tests.simulation.injected_bugs.mutant import Mutant, check_fits
 from tests.simulation.injected_bugs.table import HIDING, MUTANTS
 
+from klamm.controller.timers import Timers
 from klamm.sim.cluster import Outcome, run_schedule
 
 MOST = 40
@@ -63,9 +64,8 @@ def test_every_controller_mutant_has_a_unique_number_and_names_existing_invarian
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.number)
 def test_every_controller_mutant_changes_code_that_still_exists(mutant: Mutant) -> None:
-    """What it patches is still there."""
-    with pytest.MonkeyPatch.context() as patch:
-        mutant.apply(patch)
+    """What it patches is still there, and is called with the same arguments."""
+    check_fits(mutant)
 
 
 @pytest.mark.parametrize("broken", ["seed", "reproducer"])
@@ -124,3 +124,21 @@ def test_the_documentation_page_on_mutants_keeps_rows_of_mutants_not_run_again()
     assert "| 11 | 11 | 7 | 44 (2) |" in again
     assert "the other guard is not known" not in again
     assert rows_of(again)["1"] == rows_of(first)["1"]
+
+
+def test_a_mutant_that_takes_other_arguments_than_what_it_replaces_is_refused() -> None:
+    outdated = Mutant("x", "", "nothing", lambda patch: patch.setattr(Timers, "close", lambda: None), (0,))
+
+    with pytest.raises(TypeError, match=r"close\(\) cannot replace close\(self\)"):
+        check_fits(outdated)
+
+
+def test_a_surviving_mutant_with_unexpected_errors_is_reported_as_failing(capsys: pytest.CaptureFixture[str]) -> None:
+    hunts = Hunts([index_of(n) for n in "23"], seeds=1, most=40, sources="these sources")
+    failed = found("2", schedules=None)._replace(others={mutation.UNEXPECTED_ERRORS: 39})
+    hunts.take_up([failed, found("3", schedules=None)])
+
+    assert mutation.verdict(hunts) == 1
+
+    assert hunts.failing() == ["2"]
+    assert "FAILS 2: it raises errors of its own" in capsys.readouterr().out

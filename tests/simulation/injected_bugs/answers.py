@@ -1,6 +1,6 @@
 """Answers that are not true, ids that are given twice, and what is left behind."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.simulation.injected_bugs.mutant import Patch
@@ -12,6 +12,7 @@ from klamm.controller.handlers import elections, failover
 from klamm.model.errors import ErrorCode
 from klamm.zk import fenced, store
 from klamm.zk.admin_znodes import ProducerIdBlock
+from klamm.zk.operations import Op
 
 
 def blocks_given_twice(patch: Patch) -> None:
@@ -25,12 +26,16 @@ def blocks_given_twice(patch: Patch) -> None:
 
 def configs_stay(patch: Patch) -> None:
     """Configs of deleted topics stay."""
-    delete = fenced.FencedWriter.delete_all
+    write, delete = fenced.FencedWriter.write_together, fenced.FencedWriter.delete_all
 
-    async def all_but_configs(self: Any, paths: Iterable[str]) -> Any:
+    async def write_all_but_configs(self: Any, ops: Sequence[Op]) -> bool:
+        return await write(self, [op for op in ops if not op.path.startswith("/config/")])
+
+    async def delete_all_but_configs(self: Any, paths: Iterable[str]) -> Any:
         return await delete(self, [path for path in paths if not path.startswith("/config/")])
 
-    patch.setattr(fenced.FencedWriter, "delete_all", all_but_configs)
+    patch.setattr(fenced.FencedWriter, "write_together", write_all_but_configs)
+    patch.setattr(fenced.FencedWriter, "delete_all", delete_all_but_configs)
 
 
 def timers_outlive_the_term(patch: Patch) -> None:

@@ -28,9 +28,9 @@ def elections_wait_for_live_replicas(patch: Patch) -> None:
     """A handler waits until every partition is led by a live broker, of which only the next event tells."""
     elect = partitions.trigger_online
 
-    async def until_led(term: TermContext) -> int:
+    async def until_led(term: TermContext, topic: str | None = None) -> int:
         """The patched function, with the injected bug."""
-        elected = await elect(term)
+        elected = await elect(term, topic)
         while next(iter(term.context.without_online_leader()), None) is not None:  # noqa: ASYNC110  # the bug
             await asyncio.sleep(_POLL_S)
         return elected

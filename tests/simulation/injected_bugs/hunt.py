@@ -36,6 +36,7 @@ SHRINKING_RUNS: Final = 24
 """For each catch: enough to leave out most of what is not needed for it."""
 NUMBERS: Final = {row.name: row.number for row in (*ALWAYS, *AT_REST)}
 SURVIVES: Final = "**survives**"
+UNEXPECTED_ERRORS: Final = str(NUMBERS["controllers_have_no_unexpected_errors"])
 _BARS: Final = 8
 """In a row."""
 _HEADING: Final = """# Mutants
@@ -242,6 +243,12 @@ class Hunts:
         """The numbers of mutants that no invariant caught."""
         return [m.number for m, found in self._done() if all(f.schedules is None for f in found)]
 
+    def failing(self) -> list[str]:
+        """The numbers of survivors with unexpected errors: what they patch may have changed since."""
+        survivors = self.survivors()
+        raised = {f.number for f in self._found.values() if UNEXPECTED_ERRORS in f.others}
+        return [number for number in survivors if number in raised]
+
     def _done(self) -> Iterator[tuple[Mutant, list[Found]]]:
         """The mutants whose runs are complete, with their results."""
         for index in self._mutants:
@@ -289,7 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         generated = section_of(earlier)
         PAGE.write_text(page({**rows_of(earlier.removesuffix(generated)), **hunts.rows()}) + generated)
     print("\n".join(hunts.rows().values()))
-    return _verdict(hunts) if is_over else 130
+    return verdict(hunts) if is_over else 130
 
 
 def _run(hunts: Hunts, cores: int) -> bool:
@@ -307,12 +314,14 @@ def _run(hunts: Hunts, cores: int) -> bool:
     return True
 
 
-def _verdict(hunts: Hunts) -> int:
+def verdict(hunts: Hunts) -> int:
     """The exit code: 1 if a mutant survives that no other guard covers."""
     survivors = hunts.survivors()
     blind = [n for n in survivors if n not in HIDING or HIDING[n].pair in survivors]
     for number in survivors:
         print(f"SURVIVES {number}: {_why(number)}")
+    for number in hunts.failing():
+        print(f"FAILS {number}: it raises errors of its own; make it fit the code that it changes, and run it again")
     print(
         f"BLIND: nobody misses {', '.join(blind)}"
         if blind

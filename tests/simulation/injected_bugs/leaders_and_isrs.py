@@ -211,7 +211,7 @@ def stops_without_epochs(patch: Patch) -> None:
         told = list(brokers)
         add(self, told, partition, delete)
         for broker in told:
-            if (stop := self._stops.get(broker, {}).get(partition)) is not None:
+            if (stop := self._collected.stops.get(broker, {}).get(partition)) is not None:
                 stop.leader_epoch = -1
 
     patch.setattr(request_batch.RequestBatch, "add_stop_replica", without)

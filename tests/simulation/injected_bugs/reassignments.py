@@ -51,7 +51,7 @@ def unknown_entries_stay(patch: Patch) -> None:
 
 def bumped_epoch_not_remembered(patch: Patch) -> None:
     """The controller does not remember a leader epoch that it incremented in ZooKeeper."""
-    patch.setattr(TermContext, "apply_epochs", lambda self, written: None)
+    patch.setattr(TermContext, "apply_epochs", lambda self, written, kind: None)
 
 
 def leader_dropped_by_override(patch: Patch) -> None:

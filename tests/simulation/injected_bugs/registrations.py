@@ -24,9 +24,10 @@ def half_of_partitions_sent_to_started_broker(patch: Patch) -> None:
     """A broker that registers gets the states of half of its partitions only."""
     online = replicas.replicas_online
 
-    async def half(term: TermContext, told: Any, **how: Any) -> None:
+    async def half(term: TermContext, told: Any, elections_follow: bool = False) -> None:
         """The patched function, with the injected bug."""
-        await online(term, {b: [p for p in ps if p.partition % 2 == 0] for b, ps in told.items()}, **how)
+        even = {b: [p for p in ps if p.partition % 2 == 0] for b, ps in told.items()}
+        await online(term, even, elections_follow)
 
     patch.setattr(brokers, "replicas_online", half)
 

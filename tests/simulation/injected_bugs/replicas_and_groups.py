@@ -88,7 +88,7 @@ def static_members_lose_their_partitions(patch: Patch) -> None:
 
 def compaction_stores_compressed_records_as_plain(patch: Patch) -> None:
     """The cleaner does not compress records again, and says that it did."""
-    patch.setattr(rewritten, "compress", lambda codec, payload: payload)
+    patch.setattr(rewritten, "compress", lambda codec, content, level=None: content)
 
 
 def compaction_forgets_aborted_transactions(patch: Patch) -> None:
