@@ -3,10 +3,18 @@
 from dataclasses import replace
 
 import pytest
-from tests.simulation.injected_bugs import groups, logs, records, replicas_and_groups, replication_and_log, transactions
+from tests.simulation.injected_bugs import (
+    groups,
+    logs,
+    records,
+    replicas_and_groups,
+    replication_and_log,
+    transactions,
+    waiting,
+)
 from tests.simulation.injected_bugs.mutant import Mutant, check_fits
 
-from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER
+from klamm.sim.cluster_tier.invariants.table import AFTER_REQUESTS, AFTER_STOP, ALWAYS, AT_REST, OF_ZOOKEEPER
 from klamm.sim.cluster_tier.options import Options, write_script
 from klamm.sim.cluster_tier.run import run_script
 from klamm.sim.scripts.script import ScheduledAction, Script, decode_script
@@ -19,8 +27,9 @@ MUTANTS = (
     *groups.MUTANTS,
     *transactions.MUTANTS,
     *replicas_and_groups.MUTANTS,
+    *waiting.MUTANTS,
 )
-NUMBERS = {row.name: row.number for row in (*OF_ZOOKEEPER, *ALWAYS, *AT_REST)}
+NUMBERS = {row.name: row.number for row in (*OF_ZOOKEEPER, *ALWAYS, *AT_REST, *AFTER_REQUESTS, *AFTER_STOP)}
 SOON = {
     "g": 102,
     "43": 101,
@@ -49,6 +58,7 @@ def earlier_schedule(seed: int) -> Script:
     options = replace(options, followers_read_committed=False, compresses=False, deletes_offsets=False)
     options = replace(options, copies_to_compacted=False, static_members=False, has_cold_reads=False, spared=())
     options = replace(options, reads_offsets=False)
+    options = replace(options, index_interval_bytes=4_096, fetch_sessions=1_000)
     return write_script(replace(options, cleaner_backoff_ms=15_000))
 
 
@@ -187,6 +197,17 @@ WRITTEN = {
     "t1": Script(COPYING, [*SYNCED_TOPICS, POWER_LOSS], 25.0),
     "w8": Script(replace(DELETING, copiers=2, copies_to_compacted=True), TOPICS, 25.0),
     "w7": Script(replace(DELETING, compresses=True), [], 15.0),
+    "x1": Script(PLAIN, TOPICS, 8.0),
+    "x2": Script(PLAIN, TOPICS, 8.0),
+    "x3": Script(PLAIN, TOPICS, 8.0),
+    "x4": Script(TWO_DIRECTORIES, TOPICS, 8.0),
+    "x5": Script(replace(PLAIN, fetch_sessions=4), TOPICS, 8.0),
+    "x6": Script(PLAIN, TOPICS, 8.0),
+    "x7": Script(PLAIN, TOPICS, 8.0),
+    "x8": Script(PLAIN, TOPICS, 8.0),
+    "x9": Script(PLAIN, [*TOPICS, *SMALL_SEGMENTS], 15.0),
+    "x10": Script(PLAIN, SYNCED_TOPICS, 8.0),
+    "x11": Script(replace(TWO_DIRECTORIES, seed=3), [*SYNCED_TOPICS, *MOVES], 20.0),
 }
 """A schedule that misses the guard of each mutant, and breaks nothing without the mutant."""
 

@@ -54,6 +54,8 @@ class SimulatedDisk:
         """How long a call that waits for the device takes."""
         self.is_cold: Callable[[str], bool] = lambda path: False
         """Whether the next bytes of a file are only on the device."""
+        self.cold: dict[str, None] = {}
+        """The files of which bytes were not in the page cache, until they are read from the device."""
         self._names: Names = {"/": None}
         self._durable: Names = {"/": None}
         self._unsynced: list[NameChanged | DirectoryRenamed] = []
@@ -126,6 +128,13 @@ class SimulatedDisk:
     def inode(self, path: str) -> Inode | None:
         """Return the content of the file; None where there is no file at the path."""
         return self._names.get(path)
+
+    def is_on_device(self, path: str, count: int | None = None) -> bool:
+        """Whether a power loss leaves the file, with its first bytes, or with all of them."""
+        inode = self._names.get(path)
+        if inode is None or self._durable.get(path) is not inode:
+            return False
+        return inode.durable == inode.content if count is None else inode.durable[:count] == inode.content[:count]
 
     def used_bytes(self) -> int:
         """The number of bytes of all files."""
@@ -345,13 +354,17 @@ class SimulatedFile:
         self._inode = inode
 
     def pread(self, count: int, position: int) -> bytes:
-        """Return up to `count` bytes from the position."""
+        """Return up to `count` bytes from the position; they are in the page cache from then on."""
+        self._disk.cold.pop(self._path, None)
         self._disk.check("read", self._path)
         return bytes(self._inode.content[position : position + count])
 
     def pread_cached(self, count: int, position: int) -> Buffer | None:
         """Return up to `count` bytes; None while a fault keeps the file out of the page cache."""
-        return None if self._disk.is_cold(self._path) else self.pread(count, position)
+        if self._path in self._disk.cold or self._disk.is_cold(self._path):
+            self._disk.cold[self._path] = None
+            return None
+        return self.pread(count, position)
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write the buffers from the position on and return the number of bytes; lost in a power loss until `sync`."""

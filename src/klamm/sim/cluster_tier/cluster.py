@@ -21,12 +21,16 @@ from klamm.sim.cluster_tier.clients.final_read import read_compacted, read_to_th
 from klamm.sim.cluster_tier.clients.locator import open_client
 from klamm.sim.cluster_tier.faults import CAPACITY_BYTES, FAULTS
 from klamm.sim.cluster_tier.history import COMPACTED, TierHistory
+from klamm.sim.cluster_tier.invariants.requests import RestAnswer
 from klamm.sim.cluster_tier.invariants.rest import FinalRead
-from klamm.sim.cluster_tier.invariants.table import ALWAYS, AT_REST, OF_ZOOKEEPER, by_event
+from klamm.sim.cluster_tier.invariants.shutdown import NodeStopped
+from klamm.sim.cluster_tier.invariants.table import AFTER_REQUESTS, AFTER_STOP, ALWAYS, AT_REST, OF_ZOOKEEPER, by_event
 from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.node import PORT, NodeSettings, SimulatedNode, log_directories, node_config
 from klamm.sim.cluster_tier.operations import FIRST_TOPIC, OPERATION_TIMEOUT_S, end_throttles
 from klamm.sim.cluster_tier.options import MIN_COMPACTION_LAG_MS, WARM_UP_S, Options
+from klamm.sim.cluster_tier.orderly_stop import error_of, stop_all
+from klamm.sim.cluster_tier.rest_requests import RestRequests
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     Assigned,
@@ -98,6 +102,8 @@ class ClusterTier(ScheduledRun):
         self.final_reads: dict[TopicPartition, FinalRead] = {}
         self.compacted_reads: dict[TopicPartition, FinalRead] = {}
         self.unread_groups: dict[str, str] = {}
+        self.rest_answers: list[RestAnswer] = []
+        self.stops: dict[int, NodeStopped] = {}
         self.subscriptions = {GROUP: FIRST_TOPIC} if self.options.members else {}
         self.copied_offsets: dict[tuple[str, TopicPartition], int] = {}
         self.mistakes: list[str] = []
@@ -202,11 +208,15 @@ class ClusterTier(ScheduledRun):
             self._on_stopped(node, back_s)
             return
         stopped = self.loop.spawn(node.host, node.node.stop(), "stop")
-        stopped.add_done_callback(lambda _: self._on_stopped(node, back_s), context=self.loop.main_host.context)
+        stopped.add_done_callback(
+            lambda task: self._on_stopped(node, back_s, error_of(task)), context=self.loop.main_host.context
+        )
 
-    def _on_stopped(self, node: SimulatedNode, back_s: float) -> None:
+    def _on_stopped(self, node: SimulatedNode, back_s: float, error: str = "") -> None:
         """End the process of a stopped node, and start it again later, unless a fault has ended it already."""
         if not self.is_over and node.host.is_alive:
+            if error:
+                self._record_violation(f"node_stops: node {node.number} was stopped in order: {error}")
             self.loop.kill(node.host)
             call_after(self, back_s, restart, self, node.number)
 
@@ -217,7 +227,7 @@ class ClusterTier(ScheduledRun):
         return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.directories, o.lag_ms, o.fetch_wait_ms, o.fetchers,
             o.segment_bytes, o.checkpoint_ms, o.has_standby, o.cleaner_backoff_ms,
-            o.fetch_bytes,
+            o.fetch_bytes, o.index_interval_bytes, o.fetch_sessions,
         )  # fmt: skip
 
     def _session_of(self, machine: str) -> int:
@@ -378,6 +388,7 @@ class ClusterTier(ScheduledRun):
             self.run_in_background(end_throttles(self), "end throttles")
         await self._sleep_until(self.loop.now + _LAST_SEND_S)
         self.tier.revive_topics()
+        self.tier.sound_since_s = self.loop.now
         await self._sleep_until(self.loop.now + REST_S - _LAST_SEND_S)
         self.clients.sends = False
         await self._sleep_until(self.loop.now + _QUIET_S)
@@ -394,7 +405,18 @@ class ClusterTier(ScheduledRun):
         await self._read_copied_offsets()
         await self._sleep_until(self.loop.now + _SMALL_FILES_S)
         self._raise_violation()
-        for row in AT_REST:
+        self._check_whole_cluster(AT_REST)
+        requests = RestRequests(self)
+        await requests.run()
+        self.rest_answers = requests.answers
+        self._raise_violation()
+        self._check_whole_cluster(AFTER_REQUESTS)
+        self.stops = await stop_all(self.loop, self._nodes)
+        self._check_whole_cluster(AFTER_STOP)
+
+    def _check_whole_cluster(self, rows: Sequence[Row]) -> None:
+        """Check invariants of the cluster as it is now. Raises Violation."""
+        for row in rows:
             self.checks += 1
             try:
                 wrong = row.check(self)

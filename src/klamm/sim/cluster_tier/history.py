@@ -155,6 +155,10 @@ class TierHistory:
     """Acknowledged records of the compacted topic that the log cleaner removed."""
     read_from_followers: int = 0
     """Records that followers served to consumers."""
+    sound_since_s: float = _NEVER
+    """From when on nothing disturbs the cluster, and answers are timed."""
+    changed_s: dict[TopicPartition, float] = field(default_factory=dict)
+    """When the leader, leader epoch or ISR of each partition was written last."""
 
     # ---- what is promised
 
@@ -229,7 +233,8 @@ class TierHistory:
             self.moves[key] = ""
 
     def on_isr(self, p: TopicPartition, isr: tuple[BrokerId, ...], at_s: float) -> None:
-        """Record the ISR of the compacted partition."""
+        """Record when the state of a partition was written, and the ISR of the compacted partition."""
+        self.changed_s[p] = at_s
         if p == COMPACTED:
             self.compacted_isrs.append((at_s, isr))
 

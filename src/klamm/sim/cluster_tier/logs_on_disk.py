@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from klamm.log.names import LOG, REPLACED_BY, DirectoryKind, DirectoryName, offset_of, parse_directory
+from klamm.log.names import LOG, REPLACED_BY, DirectoryKind, DirectoryName, offset_of, parse_directory, segment_file
 from klamm.model.ids import TopicPartition
 from klamm.sim.cluster_tier.keyed_records import name_of
 from klamm.sim.disk import SimulatedDisk
@@ -70,6 +70,18 @@ class SegmentBatches:
             self.damage = str(error)
         self._position += read
 
+    @property
+    def position(self) -> int:
+        """Up to which byte the file was read."""
+        return self._position
+
+    def batches_after(self, offset: int) -> Iterator[StoredBatch]:
+        """Yield the batches after that of the offset, the last one first."""
+        for batch in reversed(self.batches):
+            if batch.header.base_offset <= offset:
+                return
+            yield batch
+
 
 def _offsets(header: BatchHeader, decoded: Sequence[Record]) -> Sequence[int]:
     """The offsets of the records of a batch."""
@@ -127,6 +139,34 @@ class ReplicaLog:
     def damage(self) -> str | None:
         """The first damage found in a segment; None where all batches are intact."""
         return next((s.damage for s in self._segments if s.damage is not None), None)
+
+    def segment_batches(self) -> Iterator[tuple[str, Sequence[StoredBatch]]]:
+        """Yield the file name and the batches of each segment in order."""
+        for base, segment in zip(self._bases, self._segments, strict=True):
+            yield segment_file(base, LOG), segment.batches
+
+    def is_on_device(self, disk: SimulatedDisk, offset: int) -> bool:
+        """Whether a power loss leaves the record at the offset, if the log has it."""
+        at = bisect_right(self._bases, offset) - 1
+        if at < 0:
+            return False
+        later = sum(batch.header.size for batch in self._segments[at].batches_after(offset))
+        return disk.is_on_device(
+            f"{self.directory}/{segment_file(self._bases[at], LOG)}", self._segments[at].position - later
+        )
+
+    def end_on_device(self, disk: SimulatedDisk) -> int:
+        """The offset up to which a power loss leaves the log."""
+        end = self.start
+        for name, stored in self.segment_batches():
+            path, position = f"{self.directory}/{name}", 0
+            is_synced = disk.is_on_device(path)
+            for batch in stored:
+                position += batch.header.size
+                if not is_synced and not disk.is_on_device(path, position):
+                    return end
+                end = batch.header.next_offset
+        return end
 
     def batches(self) -> Iterator[StoredBatch]:
         """Yield the batches of all segments in order."""

@@ -30,6 +30,8 @@ class NodeSettings(NamedTuple):
     has_standby: bool
     cleaner_backoff_ms: int
     fetch_bytes: int
+    index_interval_bytes: int
+    fetch_sessions: int
 
 
 @lru_cache(maxsize=256)
@@ -54,6 +56,8 @@ log.retention.check.interval.ms=5000
 log.initial.task.delay.ms=1000
 log.cleaner.backoff.ms={settings.cleaner_backoff_ms}
 replica.fetch.max.bytes={settings.fetch_bytes}
+log.index.interval.bytes={settings.index_interval_bytes}
+max.incremental.fetch.session.cache.slots={settings.fetch_sessions}
 auto.create.topics.enable=false
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=3

@@ -79,6 +79,10 @@ class Options:
     """What the configs of the compacted topic say about when records are compacted; see `COMPACTIONS`."""
     cleaner_backoff_ms: int = 15_000
     """log.cleaner.backoff.ms."""
+    index_interval_bytes: int = 4_096
+    """log.index.interval.bytes."""
+    fetch_sessions: int = 1_000
+    """max.incremental.fetch.session.cache.slots."""
     has_cold_reads: bool = False
     """Whether some of the reads find their bytes not in the page cache, until all is healed."""
     device_s: float = 0.0
@@ -137,6 +141,8 @@ class Options:
             delete_retention_ms=deleting.choice((1_000, 5_000, 60_000)) if deleting_producers else 86_400_000,
             cleaner_backoff_ms=deleting.choice((500, 2_000)) if deleting_producers else 15_000,
             compaction=deleting.choice(tuple(COMPACTIONS)) if deleting_producers else "plain",
+            index_interval_bytes=Rng(f"{seed}/index interval").choice((0, 300, 4_096)),
+            fetch_sessions=Rng(f"{seed}/fetch sessions").choice((8, 1_000)),
             has_cold_reads=Rng(f"{seed}/cold reads").random() < 0.3,
             device_s=rng.choice((0.0, 0.001, 0.02)),
             pause_s=rng.choice((0.5, 1.0, 2.0, 4.0)),

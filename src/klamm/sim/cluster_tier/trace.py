@@ -111,6 +111,9 @@ class Polled(NamedTuple):
     """The follower that answered; None where the leader did."""
     asked_s: float = 0.0
     """When the request was sent."""
+    wait_s: float = 0.0
+    """How long the broker was to wait for records at most."""
+    answered_s: float = 0.0
 
 
 class TableRead(NamedTuple):
@@ -243,6 +246,10 @@ class LogReplaced(NamedTuple):
     """The base offset of the copy's first segment."""
     after: tuple[BatchIdentity, ...]
     """The batches of the copy."""
+    synced_before: int = 0
+    """Up to which offset a power loss would have left the log."""
+    synced_after: int = 0
+    """Up to which offset a power loss leaves the copy."""
 
 
 class CallFailed(NamedTuple):

@@ -60,7 +60,15 @@ class DiskWatch(DiskObserver):
         log, copy = self._logs.of(copied.partition), self._logs.read(source)
         if renamed.kind is DirectoryKind.LIVE and log is not None:
             self._tell(
-                LogReplaced(self._node, copied.partition, tuple(log.identities()), copy.start, tuple(copy.identities()))
+                LogReplaced(
+                    self._node,
+                    copied.partition,
+                    tuple(log.identities()),
+                    copy.start,
+                    tuple(copy.identities()),
+                    log.end_on_device(self._logs.disk),
+                    copy.end_on_device(self._logs.disk),
+                )
             )
 
     def on_error(self, call: str, path: str) -> None:

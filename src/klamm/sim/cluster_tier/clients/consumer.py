@@ -233,6 +233,8 @@ class Consumer:
                     read.found.aborted if self._reads_committed else None,
                     follower,
                     asked_s,
+                    limits.max_wait_ms / 1000,
+                    asyncio.get_running_loop().time(),
                 )
             )
             if read.found.records:

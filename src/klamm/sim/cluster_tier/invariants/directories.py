@@ -26,6 +26,16 @@ def copies_are_complete(history: TierHistory, event: LogReplaced) -> str | None:
     )
 
 
+def copies_are_on_the_device(history: TierHistory, event: LogReplaced) -> str | None:
+    """What a power loss would have left of a log, it leaves of the copy that replaces the log."""
+    if event.partition in history.destroyed or event.synced_after >= event.synced_before:
+        return None
+    return (
+        f"{event.partition}: node {event.node} replaces its log, synced up to {event.synced_before}, by a copy that is"
+        f" synced up to {event.synced_after}"
+    )
+
+
 def moves_finish(cluster: RestingCluster) -> str | None:
     """No copy of a log is left in another log directory, and no partition has two logs on one broker."""
     for broker, disk in cluster.tier.disks.items():

@@ -74,6 +74,23 @@ def acknowledged_records_are_on_min_isr_disks(history: TierHistory, event: Ackno
     return None
 
 
+def synced_records_are_on_devices(history: TierHistory, event: Acknowledged) -> str | None:
+    """With klamm.sync.before.ack, min.insync.replicas replicas have an acknowledged record on their devices."""
+    p = event.send.partition
+    facts = history.topics.get(p.topic)
+    if facts is None or not facts.is_synced or not history.is_promised(p) or p in history.destroyed:
+        return None
+    logs = {broker: log for broker in history.isr(p) if (log := history.disks[broker].of(p)) is not None}
+    for offset, value in records_told(event):
+        if offset < history.deleted_before.get(p, 0):
+            continue
+        having = [b for b, log in logs.items() if log.value_at(offset) == value]
+        synced = [b for b in having if logs[b].is_on_device(history.disks[b].disk, offset)]
+        if len(synced) < min(len(having), facts.min_isr, facts.replication):
+            return f"{p}: {value!r} is acknowledged at {offset}; of replicas {having}, only {synced} have synced it"
+    return None
+
+
 def joining_replicas_have_the_leaders_epoch(history: TierHistory, event: StateWritten) -> str | None:
     """A replica enters the ISR only with all records the leader had when its leader epoch began (KAFKA-7128)."""
     before, after, p = event.before, event.after, event.partition

@@ -9,8 +9,12 @@ from klamm.sim.cluster_tier.invariants import (
     directories,
     elections,
     groups,
+    indexes,
     logs,
+    requests,
     rest,
+    shutdown,
+    timing,
     transactions,
 )
 from klamm.sim.cluster_tier.trace import (
@@ -57,6 +61,7 @@ ALWAYS: Final = (
     Row(49, clients.offsets_are_consistent, (Acknowledged, Polled)),
     Row(55, clients.sends_are_in_order, (Acknowledged,)),
     Row(74, logs.acknowledged_records_are_on_min_isr_disks, (Acknowledged,)),
+    Row(74, logs.synced_records_are_on_devices, (Acknowledged,)),
     Row(71, clients.sequences_continue, (SequenceRefused,)),
     Row(51, clients.refused_records_are_never_read, (Polled,)),
     Row(51, transactions.only_committed_transactions_are_read, (Polled,), tickets="KAFKA-9807"),
@@ -85,7 +90,10 @@ ALWAYS: Final = (
     Row(77, deletions.nothing_else_is_deleted, (Polled, Expired), tickets="KIP-107"),
     Row(77, deletions.deleted_records_stay_deleted, (Polled,), tickets="KIP-107"),
     Row(77, deletions.records_of_earlier_topics_do_not_return, (Polled,), tickets="KAFKA-12835"),
+    Row(82, timing.acknowledgements_are_prompt, (Acknowledged,)),
+    Row(82, timing.polls_are_answered_in_time, (Polled,)),
     Row(76, directories.copies_are_complete, (LogReplaced,), tickets="KIP-113"),
+    Row(76, directories.copies_are_on_the_device, (LogReplaced,)),
     Row(72, logs.nothing_is_appended_after_an_error, (WrittenAfterError,), tickets="KAFKA-10778"),
 )
 AT_REST: Final = (
@@ -110,12 +118,34 @@ AT_REST: Final = (
     Row(63, rest.replicas_are_identical, (), tickets="KAFKA-6361"),
     Row(70, rest.logs_are_whole),
     Row(65, rest.epoch_files_agree_with_batches, (), tickets="KAFKA-7415, KAFKA-10432"),
+    Row(78, indexes.indexes_agree_with_batches, (), tickets="KAFKA-16541"),
     Row(78, rest.offsets_by_time_are_right, (), tickets="KIP-33"),
     Row(66, rest.leader_epochs_are_fenced, (), tickets="KAFKA-7395"),
     Row(76, directories.moves_finish, (), tickets="KIP-113"),
     Row(76, directories.replicas_are_where_they_were_moved, (), tickets="KIP-113"),
     Row(24, rest.only_assigned_replicas_have_logs, (), tickets="KAFKA-13972"),
 )
+
+
+AFTER_REQUESTS: Final = (
+    Row(82, requests.requests_are_answered_correctly),
+    Row(82, requests.requests_are_answered_in_time),
+)
+"""Checked when requests have been sent to the cluster at rest."""
+AFTER_STOP: Final = (
+    Row(45, rest.no_mistakes),
+    Row(83, shutdown.nodes_stop_in_time),
+    Row(83, shutdown.directories_are_marked_clean),
+    Row(83, shutdown.stopped_logs_are_on_the_device),
+    Row(83, shutdown.recovery_points_are_log_ends, (), tickets="KAFKA-10471"),
+    Row(83, shutdown.high_watermarks_are_stored),
+    Row(83, shutdown.log_starts_are_stored),
+    Row(83, shutdown.producers_are_stored),
+    Row(78, indexes.indexes_agree_with_batches),
+    Row(63, rest.replicas_are_identical),
+    Row(76, directories.moves_finish),
+)
+"""Checked when all nodes have been stopped in order."""
 
 
 def by_event(rows: tuple[Row, ...]) -> dict[type[Any], tuple[Row, ...]]:
