@@ -21,8 +21,11 @@ def read_history(directory: str, since_ms: int, until_ms: int) -> History:
         journal = open_store(InsightStore(quiet_session("klamm reassign plan"), directory))
     else:
         journals = [directory] if any(name.startswith(_JOURNAL) for name in names) else _of_nodes(disk, directory)
-        journal = open_journal(read_files(quiet_session("klamm reassign plan"), journals))
-    kept = journal.steps.cache(), journal.intervals.cache(), journal.causes.cache()
+        journal = open_journal(read_files(quiet_session("klamm reassign plan"), journals), lay_out=True)
+    kept = journal.steps, journal.intervals, journal.causes
+    for table in kept:
+        if not table.is_cached:
+            table.cache()
     try:
         return plan_history(journal, since_ms, until_ms)
     finally:

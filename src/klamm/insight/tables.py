@@ -1,6 +1,6 @@
 """The tables by name: `open_journal(lines)` or `open_store(store)`, then `make_table`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -13,7 +13,7 @@ from klamm.insight.facts import causes, event_lines, refusal_lines, request_line
 from klamm.insight.isr import isr_changes, isr_churn
 from klamm.insight.queues import event_times, request_times
 from klamm.insight.store import InsightStore
-from klamm.insight.timeline import timeline
+from klamm.insight.timeline import laid_out, timeline
 
 
 class JournalFacts(NamedTuple):
@@ -38,6 +38,8 @@ class InsightTable(NamedTuple):
     """Whether each row is about one partition, so that rows of one topic can be chosen."""
     is_of_intervals: bool = False
     """Whether each row counts what happened in the interval that begins at `begins`."""
+    is_of_states: bool = False
+    """Whether it is made from the states of partitions one after the other."""
 
 
 def _timeline(journal: JournalFacts) -> DataFrame:
@@ -55,12 +57,14 @@ TABLES: Final = {
         "valid_from",
         "valid_to",
         "Who led each partition from when to when, with which ISR, and why.",
+        is_of_states=True,
     ),
     "availability": InsightTable(
         lambda journal, interval: unavailability(journal.intervals, journal.causes),
         "since",
         "until",
         "Which partitions were without leader, from when to when, and why.",
+        is_of_states=True,
     ),
     "elections": InsightTable(
         lambda journal, interval: elections(journal.steps, journal.refusals, journal.causes).drop("cause"),
@@ -88,6 +92,7 @@ TABLES: Final = {
         "until",
         "How many partitions each broker led, and how many that prefer it were led by others.",
         is_of_partitions=False,
+        is_of_states=True,
     ),
     "requests": InsightTable(
         lambda journal, interval: request_times(journal.requests, journal.causes, interval),
@@ -108,9 +113,12 @@ TABLES: Final = {
 }
 
 
-def open_journal(lines: DataFrame) -> JournalFacts:
-    """What the tables are made of, from journal lines as `klamm.insight.journal` reads them."""
-    steps = state_steps(lines)
+def open_journal(lines: DataFrame, *, lay_out: bool = False) -> JournalFacts:
+    """What the tables are made of, from journal lines as `klamm.insight.journal` reads them.
+
+    With `lay_out` the steps are read at once, and kept in memory in the order that tables of states need.
+    """
+    steps = laid_out(state_steps(lines)) if lay_out else state_steps(lines)
     return JournalFacts(
         steps, request_lines(lines), refusal_lines(lines), timeline(steps), causes(event_lines(lines))
     )  # fmt: skip
@@ -136,15 +144,31 @@ def make_table(
     interval: str = "1 hour",
 ) -> DataFrame:
     """One of `TABLES`, in order of time: the rows that overlap the time from `since_ms` to `until_ms`."""
+    rows = table_rows(name, journal, since_ms=since_ms, until_ms=until_ms, interval=interval)
+    return rows.orderBy(*order_of(name, rows))
+
+
+def table_rows(
+    name: str,
+    journal: JournalFacts,
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    interval: str = "1 hour",
+) -> DataFrame:
+    """The rows of `make_table` in any order, which spares Spark a second pass over all of them."""
     table = TABLES[name]
     rows = table.make(journal, interval)
     if since_ms is not None:
         rows = rows.where(_reaches(table, sql.timestamp_millis(sql.lit(since_ms)), interval))
     if until_ms is not None:
         rows = rows.where(sql.col(table.begins) < sql.timestamp_millis(sql.lit(until_ms)))
-    return rows.orderBy(
-        table.begins, *(c for c in ("topic", "partition", "broker", "api", "event") if c in rows.columns)
-    )
+    return rows
+
+
+def order_of(name: str, rows: DataFrame) -> Sequence[str]:
+    """The columns by which the rows of a table are in order of time."""
+    return [TABLES[name].begins, *(c for c in ("topic", "partition", "broker", "api", "event") if c in rows.columns)]
 
 
 def _reaches(table: InsightTable, since: Column, interval: str) -> Column:

@@ -25,6 +25,11 @@ def in_order_of_decisions() -> WindowSpec:
     return Window.partitionBy(*PARTITION).orderBy(*ORDER)
 
 
+def laid_out(steps: DataFrame) -> DataFrame:
+    """The steps in memory, by partition and in order of decisions: windows over them neither move nor sort them."""
+    return steps.repartition(*PARTITION).sortWithinPartitions(*PARTITION, *ORDER).cache()
+
+
 def timeline(steps: DataFrame) -> DataFrame:
     """The intervals of all partitions from their state steps, columns `INTERVAL`.
 
@@ -53,8 +58,13 @@ def timeline(steps: DataFrame) -> DataFrame:
 
 
 def for_each_partition(steps: DataFrame) -> DataFrame:
-    """The steps, where one that deletes a whole topic becomes one for each partition that the steps know of it."""
+    """The steps, where one that deletes a whole topic becomes one for each partition that the steps know of it.
+
+    Steps that are in memory, see `laid_out`, are computed now, and returned as they are where no such topic is known.
+    """
     whole = steps.where("partition is null").drop("partition")
+    if steps.is_cached and whole.isEmpty():
+        return steps
     own = steps.where("partition is not null")
     of_whole = own.join(sql.broadcast(whole.select("topic").distinct()), "topic", "left_semi")
     known = of_whole.select(*PARTITION).distinct()

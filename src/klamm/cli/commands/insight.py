@@ -23,7 +23,7 @@ from klamm.explain.sources import CannotExplain, chosen_directories
 from klamm.insight.charts import make_chart
 from klamm.insight.journal import read_files, read_topic
 from klamm.insight.store import InsightStore
-from klamm.insight.tables import TABLES, JournalFacts, make_table, open_journal, open_store
+from klamm.insight.tables import TABLES, JournalFacts, make_table, open_journal, open_store, order_of, table_rows
 from klamm.model.errors import KlammError, UsageError
 from klamm.pipeline.errors import cause_of
 from klamm.runtime.clock import RealClock
@@ -98,8 +98,9 @@ def _command(name: str) -> Callable[..., None]:
         now_ms = RealClock().now_ms()
         since_ms, until_ms = _period(since, until, now_ms)
         interval_ms = _positive_duration("--interval", interval)
-        opened = _journal(data, journal or [], bootstrap, tables)
-        rows = make_table(name, opened, since_ms=since_ms, until_ms=until_ms, interval=f"{interval_ms} milliseconds")
+        opened = _journal(data, journal or [], bootstrap, tables, lay_out=TABLES[name].is_of_states)
+        make = make_table if as_json or chart or plot else table_rows
+        rows = make(name, opened, since_ms=since_ms, until_ms=until_ms, interval=f"{interval_ms} milliseconds")
         if topic is not None:
             if opened.steps.where(sql.col("topic") == topic).isEmpty():
                 raise UsageError(
@@ -107,7 +108,7 @@ def _command(name: str) -> Callable[..., None]:
                 )
             rows = rows.where(rows.topic == topic)
         if parquet is not None:
-            rows.write.parquet(parquet)
+            rows.sortWithinPartitions(*order_of(name, rows)).write.parquet(parquet)
             print_line(f"{rows.sparkSession.read.parquet(parquet).count():,} rows are in {parquet}.")
         elif chart or plot:
             end_ms = now_ms if until_ms is None else until_ms
@@ -212,7 +213,9 @@ def _check_one_output(outputs: Mapping[str, object]) -> None:
         raise UsageError(f"{' and '.join(named)} exclude each other: leave one out.")
 
 
-def _journal(data: str, journals: Sequence[str], bootstrap: str | None, tables: str | None) -> JournalFacts:
+def _journal(
+    data: str, journals: Sequence[str], bootstrap: str | None, tables: str | None, *, lay_out: bool
+) -> JournalFacts:
     """Open what the command line names. Raises CannotExplain where there is no journal, and UsageError."""
     named = [
         option
@@ -223,7 +226,7 @@ def _journal(data: str, journals: Sequence[str], bootstrap: str | None, tables: 
         raise UsageError(f"{' and '.join(named)} exclude each other: name one source.")
     if bootstrap is not None:
         _check_journal_topic(bootstrap)
-        return _kept(open_journal(read_topic(quiet_session("klamm insight"), bootstrap).cache()))
+        return _kept(open_journal(read_topic(quiet_session("klamm insight"), bootstrap).cache(), lay_out=lay_out))
     if tables is not None:
         store = InsightStore(quiet_session("klamm insight"), tables)
         if not store.has_batches():
@@ -238,7 +241,7 @@ def _journal(data: str, journals: Sequence[str], bootstrap: str | None, tables: 
             f"There are no journal files (klamm-journal-*.jsonl) in {', '.join(directories)}. Name the log directory "
             "of a node with --journal, or a cluster with --bootstrap-server."
         )
-    return _kept(open_journal(read_files(quiet_session("klamm insight"), directories)))
+    return _kept(open_journal(read_files(quiet_session("klamm insight"), directories), lay_out=lay_out))
 
 
 def _check_journal_topic(bootstrap: str) -> None:
@@ -256,14 +259,16 @@ def _check_journal_topic(bootstrap: str) -> None:
 
 def _kept(journal: JournalFacts) -> JournalFacts:
     """The journal with what tables use several times kept in memory."""
-    journal.steps.cache()
-    journal.causes.cache()
+    for table in (journal.steps, journal.causes):
+        if not table.is_cached:
+            table.cache()
     return journal
 
 
 def _print_newest(name: str, rows: DataFrame, limit: int) -> None:
-    """Print the newest rows as a table, and how many there are."""
-    newest = _with_times_as_text(rows, "yyyy-MM-dd HH:mm:ss.SSS").tail(limit + 1)
+    """Print the newest rows as a table, in order of time, and how many there are."""
+    last_first = rows.orderBy(*(sql.desc(column) for column in order_of(name, rows))).limit(limit + 1)
+    newest = _with_times_as_text(last_first, "yyyy-MM-dd HH:mm:ss.SSS").collect()[::-1]
     print_table(rows.columns, [[_text(row[column]) for column in rows.columns] for row in newest[-limit:]])
     if is_terminal():
         more = f"The newest {limit} rows; --limit, --json and --parquet give more." if len(newest) > limit else ""
