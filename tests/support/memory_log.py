@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from klamm.log.epochs import EpochEntry, LeaderEpochs
 from klamm.log.errors import AppendRefused, OffsetOutOfRange, RecordError, StorageFailed, UnexpectedOffset
+from klamm.log.producers import Producers
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -84,6 +85,7 @@ class MemoryLog:
     high_watermark: int = 0
     pieces: list[Piece] = field(default_factory=list)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    producers: Producers = field(default_factory=Producers)
     is_broken: bool = False
     needs_flush_before_ack: bool = False
     """Its disk fails at the next use."""

@@ -67,11 +67,11 @@ class Durability:
     """Tracks which offsets of one log are flushed: all below `recovery_point`."""
 
     __slots__ = (
-        "_generation", "_is_directory_synced", "_last_flush_ms", "_newest_named", "is_truncated", "recovery_point",
-        "synced",
+        "_generation", "_is_directory_synced", "_last_flush_ms", "_newest_named", "is_truncated", "may_be_longer",
+        "recovery_point", "synced",
     )  # fmt: skip
 
-    def __init__(self, recovery_point: int, now_ms: int) -> None:
+    def __init__(self, recovery_point: int, now_ms: int, *, is_after_crash: bool = False) -> None:
         self.recovery_point = recovery_point
         self._generation = 0
         self._last_flush_ms = now_ms
@@ -81,6 +81,16 @@ class Durability:
         """Batches below it are on the device, their indexes perhaps not; at least the recovery point."""
         self.is_truncated = False
         """Whether a truncation is not on the device yet: after a power loss the old batches may lie before new ones."""
+        self.may_be_longer = is_after_crash
+        """Whether a truncation of the process before may not be on the device: it was killed, and nobody knows.
+
+        Nothing waits for its sync, but a whole flush has it: what is closed in order is not checked at the next start.
+        """
+
+    @property
+    def may_undo_truncation(self) -> bool:
+        """Whether a power loss may undo a truncation, of this process or of the one before."""
+        return self.is_truncated or self.may_be_longer
 
     def flush_job(
         self, segments: Segments, directory: str, target: int, small_files: Sequence[Replacement], *, is_whole: bool
@@ -89,7 +99,7 @@ class Durability:
 
         `is_whole`: the target is the log end, so that a truncation that is not on the device yet is flushed, too.
         """
-        with_truncation = is_whole and self.is_truncated
+        with_truncation = is_whole and self.may_undo_truncation
         if target <= self.recovery_point and not with_truncation:
             return None
         # a segment that ends at the recovery point may have been rolled, and so written, since it was flushed
@@ -137,6 +147,7 @@ class Durability:
             self._is_directory_synced = True
         if job.generation == self._generation:
             self.is_truncated = self.is_truncated and not job.syncs_end
+            self.may_be_longer = self.may_be_longer and not job.syncs_end
             self.synced = max(self.synced, job.up_to)
             self._newest_named = max(self._newest_named, job.newest_segment)
 
@@ -150,7 +161,7 @@ class Durability:
     def on_all_synced(self, end_offset: int) -> None:
         """Record that the whole filesystem of the log was synced."""
         self.recovery_point = end_offset
-        self.is_truncated = False
+        self.is_truncated = self.may_be_longer = False
 
     def on_truncated(self, offset: int) -> bool:
         """Record that the log was truncated to `offset`; returns whether that lowered the recovery point."""

@@ -50,6 +50,8 @@ class LoadedLog:
     """Whether the epochs are not what their file says."""
     notes: list[str] = field(default_factory=list)
     """What was repaired, one sentence each."""
+    is_after_crash: bool = False
+    """Whether the process before was killed: a truncation that it made may not be on the device."""
     possible_loss: int | None = None
     """Where unflushed offsets of a compacted log are missing, between two segments; None where none are."""
 
@@ -94,6 +96,7 @@ class Loader:
         checkpointed_start = self._log_start()
         end = self._end_or_start_empty(segments, epochs, producers, checkpointed_start)
         log_start = max(checkpointed_start, segments.first.base_offset)
+        epochs = self._with_first_epochs(segments, epochs, log_start)
         epochs.truncate_from_end(end)
         epochs.truncate_from_start(log_start)
         snapshots = self._drop_stray_snapshots(segments, end)
@@ -114,7 +117,18 @@ class Loader:
         loss = self._possible_loss if is_recovered else self._kept_loss(segments)
         if loss is not None and not log_start <= loss < end:
             loss = None
-        return LoadedLog(segments, epochs, producers, log_start, end, recovery_point, epochs_changed, self._notes, loss)
+        return LoadedLog(
+            segments,
+            epochs,
+            producers,
+            log_start,
+            end,
+            recovery_point,
+            epochs_changed,
+            self._notes,
+            is_after_crash=not self._known.is_clean,
+            possible_loss=loss,
+        )
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -162,9 +176,36 @@ class Loader:
             return False  # a reader of the segment reports the damage
         return last.partition_leader_epoch not in (NO_LEADER_EPOCH, epochs.epoch_for(last.base_offset))
 
-    def _read_epochs(self, flushed: Sequence[Segment], epochs: LeaderEpochs) -> None:
-        """Add the leader epochs of the batches in flushed segments."""
-        for segment in flushed:
+    def _with_first_epochs(self, segments: Segments, epochs: LeaderEpochs, log_start: int) -> LeaderEpochs:
+        """Return the epochs with those of the batches between the log start and the first entry.
+
+        DeleteRecords drops entries at once, but a kill takes the log start back to the last checkpoint. Without entries
+        for what is there again, a follower that has other records at these offsets is not told to truncate them; Apache
+        Kafka's are not.
+        """
+        first = epochs.earliest
+        if first is None or first.start_offset <= log_start:
+            return epochs
+        before = [s for s in segments.from_slot(segments.slot_of(log_start)) if s.base_offset < first.start_offset]
+        if not before or self._begins_without_epoch(before[0]):
+            return epochs
+        found = LeaderEpochs()
+        self._read_epochs(before, found)
+        for entry in epochs.entries:
+            found.assign(*entry)
+        return found
+
+    def _begins_without_epoch(self, segment: Segment) -> bool:
+        """Whether the first batch has no leader epoch, as those of old message formats, or cannot be read."""
+        try:
+            found = next(iter(segment.headers(0)), None)
+        except CorruptRecords:
+            return True  # a reader of the segment reports the damage
+        return found is None or found.header.partition_leader_epoch == NO_LEADER_EPOCH
+
+    def _read_epochs(self, segments: Sequence[Segment], epochs: LeaderEpochs) -> None:
+        """Add the leader epochs of the batches in these segments."""
+        for segment in segments:
             try:
                 for found in segment.headers(0):
                     assign_new_epoch(epochs, found.header.partition_leader_epoch, found.header.base_offset)

@@ -120,7 +120,7 @@ class LogStorage:
         self._syncing: asyncio.Future[None] | None = None
         self.on_synced: Callable[[], None] = no_listener
         """Called when `durable_end` rose."""
-        self._durability = Durability(loaded.recovery_point, world.clock.now_ms())
+        self._durability = Durability(loaded.recovery_point, world.clock.now_ms(), is_after_crash=loaded.is_after_crash)
         self._small_files = PartitionFiles(directory)
         self.partition = partition
         self._producer_state = ProducerState(world.disk, directory, loaded.producers)
@@ -402,7 +402,7 @@ class LogStorage:
     @property
     def has_unsynced_files(self) -> bool:
         """Whether `prepare_clean_shutdown` wrote files that are not synced yet."""
-        is_flushed = self.end_offset <= self.recovery_point and not self._durability.is_truncated
+        is_flushed = self.end_offset <= self.recovery_point and not self._durability.may_undo_truncation
         return not is_flushed or self._unsynced_snapshot is not None
 
     def mark_synced(self) -> None:

@@ -280,6 +280,14 @@ class Producers:
         others = [start for pid, start in self._open_transactions.items() if pid != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
 
+    @property
+    def oldest_transaction_ms(self) -> int | None:
+        """When the transaction that has been open for the longest had its last batch; None where none is open."""
+        if not self._open_transactions:
+            return None
+        oldest = min(self._open_transactions, key=self._open_transactions.__getitem__)
+        return self._producers[oldest].last_timestamp
+
     # -- the last stable offset --------------------------------------------------------------------------------------
 
     @property

@@ -62,6 +62,8 @@ class LogStartup:
         self._files = files
         self._is_cancelled = False
         """Whether no further log is to be opened."""
+        self._failed: set[LogDirectory] = set()
+        """Directories in which no further log is to be opened, because one could not be."""
 
     async def load(self, broker_id: int, cluster_id: str, configs: LoadedConfigs, threads_per_directory: int) -> None:
         """Open every log. Raises BadLogDirectory where a directory is not this node's, or none can be used."""
@@ -111,9 +113,7 @@ class LogStartup:
             inventory = await self._in_thread(directory.inventory)
             pending = sorted(inventory.logs.items())
             shares = [pending[start::threads] for start in range(threads)]
-            loaded = await asyncio.gather(
-                *(self._in_thread(self._open_logs, directory, share, configs, self._housekeeping) for share in shares)
-            )
+            loaded = await self._open_shares(directory, shares, configs)
             copies = sorted(inventory.futures.items())
             opened = await self._in_thread(self._open_logs, directory, copies, configs, futures.owner)
         except (OSError, CorruptFile) as error:
@@ -133,12 +133,35 @@ class LogStartup:
         for path in inventory.to_delete:
             self._housekeeping.remove_tree_later(path, configs.default.file_delete_delay_ms)
 
+    async def _open_shares(
+        self, directory: LogDirectory, shares: Sequence[Sequence[tuple[TopicPartition, str]]], configs: LoadedConfigs
+    ) -> list[list[Log | UnreadableLog]]:
+        """Open each share of the logs of a directory in a thread of its own; returns once all of them have ended.
+
+        Whoever takes the directory offline releases its lock, and another process could open the same logs. Raises the
+        first error.
+        """
+        opened = await asyncio.gather(
+            *(self._in_thread(self._open_logs, directory, share, configs, self._housekeeping) for share in shares),
+            return_exceptions=True,
+        )
+        loaded = []
+        for share in opened:
+            if isinstance(share, BaseException):
+                raise share
+            loaded.append(share)
+        return loaded
+
     def _open_logs(
         self, directory: LogDirectory, share: Sequence[tuple[TopicPartition, str]], configs: LoadedConfigs, owner: Owner
     ) -> list[Log | UnreadableLog]:
-        """Open some logs of a directory in a thread, one after the other until the start is cancelled."""
+        """Open some logs of a directory in a thread, until the start is cancelled or another thread of it failed."""
         loading = directory.load(self._world, share, configs.of, self._files, owner)
-        return list(takewhile(lambda _: not self._is_cancelled, loading))
+        try:
+            return list(takewhile(lambda _: not self._is_cancelled and directory not in self._failed, loading))
+        except BaseException:
+            self._failed.add(directory)
+            raise
 
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run the call in a thread. A cancellation waits for its end, because it writes files.

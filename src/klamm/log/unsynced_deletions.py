@@ -29,17 +29,34 @@ class UnsyncedDeletions:
         self._renamed.setdefault(home, []).append(partition)
 
     async def sync(self) -> list[FailedSync]:
-        """Make all deletions so far durable; returns the log directories that could not be synced."""
+        """Make all deletions so far durable; returns the log directories that could not be synced.
+
+        If it is cancelled, the next call takes up all that this one took.
+        """
         failed: list[FailedSync] = []
         async with self._syncing:
-            while self._renamed:
-                home, partitions = self._renamed.popitem()
-                try:
-                    if home.is_online:
-                        await self._disk.in_thread(self._disk.sync_directory, home.path)
-                except OSError as error:
-                    failed.append(FailedSync(home, str(error), partitions))
-                else:
-                    if home.offline_reason is not None:
-                        failed.append(FailedSync(home, home.offline_reason, partitions))
+            try:
+                while self._renamed:
+                    if (failure := await self._sync_one(*self._renamed.popitem())) is not None:
+                        failed.append(failure)
+            except asyncio.CancelledError:
+                for home, _, partitions in failed:
+                    self._put_back(home, partitions)
+                raise
         return failed
+
+    async def _sync_one(self, home: LogDirectory, partitions: list[TopicPartition]) -> FailedSync | None:
+        """Sync one log directory, in which these deletions are not durable; returns why that failed."""
+        try:
+            if home.is_online:
+                await self._disk.in_thread(self._disk.sync_directory, home.path)
+        except OSError as error:
+            return FailedSync(home, str(error), partitions)
+        except asyncio.CancelledError:
+            self._put_back(home, partitions)
+            raise
+        return None if home.offline_reason is None else FailedSync(home, home.offline_reason, partitions)
+
+    def _put_back(self, home: LogDirectory, partitions: list[TopicPartition]) -> None:
+        """Record again deletions that were taken and may not be durable."""
+        self._renamed.setdefault(home, [])[:0] = partitions

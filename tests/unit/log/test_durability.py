@@ -263,7 +263,10 @@ def test_a_truncation_is_not_durable_for_others_while_its_checkpoint_is_written(
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("others", [0, 20], ids=["a few logs", "many logs"])
 @pytest.mark.parametrize("offset", [4, 5], ids=["in a segment", "at the start of a segment"])
-def test_a_truncation_right_before_a_clean_shutdown_survives_power_loss(seed: int, others: int, offset: int) -> None:
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed, and stopped after the next start"])
+def test_a_truncation_right_before_a_clean_shutdown_survives_power_loss(
+    seed: int, others: int, offset: int, is_killed: bool
+) -> None:
     """A start after a clean shutdown takes a log for what its files hold."""
     node = SimulatedNode(seed)
     config = TopicConfig.parse({"segment.bytes": str(5 * SIZE)})
@@ -279,9 +282,17 @@ def test_a_truncation_right_before_a_clean_shutdown_survives_power_loss(seed: in
         node.disk.sync_filesystem("/")
         log.truncate_to(offset)
         assert (log.end_offset, log.recovery_point) == (offset, offset)
+        if is_killed:
+            await logs.write_recovery_points()
+        else:
+            await logs.close()
+
+    async def close(logs: LogManager) -> None:
         await logs.close()
 
     node.run(truncate)
+    if is_killed:
+        node.run(close)
     node.disk.lose_power()
 
     async def end(logs: LogManager) -> int:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.unit.log.support import Partition, batch
+from tests.unit.log.support import SEGMENT_BYTES, Partition, batch
 
 from klamm.log.epochs import EpochEnd, EpochEntry, LeaderEpochs, parse_epochs
 from klamm.log.errors import CorruptFile
+from klamm.log.loader import CheckpointedState
 
 
 def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
@@ -121,6 +122,39 @@ def test_a_leader_epoch_without_records_is_kept_in_the_checkpoint(orders: Partit
     assert log.epochs.end_offset_for(5, log.end_offset) == EpochEnd(5, 1)
     log.close()
     assert (Path(log.directory) / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n3 0\n5 1\n"
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+@pytest.mark.parametrize("log_start", [0, 3, 9])
+def test_epochs_before_the_first_entry_are_read_from_the_batches_where_the_log_start_went_back(
+    orders: Partition, is_clean: bool, log_start: int
+) -> None:
+    """DeleteRecords removed the entries, but a kill restored the log start of the last checkpoint."""
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    for offset in range(24):
+        log.append_as_leader(batch(f"value {offset}"), offset // 7)
+    log.update_high_watermark(24)
+    log.advance_start_offset(16)
+    assert log.epochs.entries == ((2, 16), (3, 21))
+    Path(log.directory, "leader-epoch-checkpoint").write_bytes(log.epochs.text())
+
+    back = orders.open(CheckpointedState(is_clean, 24, log_start=log_start), segment_bytes=SEGMENT_BYTES)
+
+    expected = ((0, log_start), (1, 7), (2, 14), (3, 21)) if log_start < 7 else ((1, log_start), (2, 14), (3, 21))
+    assert back.epochs.entries == expected
+    assert back.has_changed_small_files
+
+
+def test_batches_are_not_read_for_epochs_where_the_first_has_none(orders: Partition) -> None:
+    """A log that is older than leader epochs may have many such segments."""
+    log = orders.open()
+    for epoch in (-1, 1, 2):
+        log.append_as_leader(batch("a"), epoch)
+    Path(log.directory, "leader-epoch-checkpoint").write_bytes(b"0\n1\n2 2\n")
+
+    back = orders.open(CheckpointedState(True, 3))
+
+    assert back.epochs.entries == ((2, 2),)
 
 
 class EpochMachine(RuleBasedStateMachine):

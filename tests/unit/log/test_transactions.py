@@ -30,6 +30,21 @@ def test_the_last_stable_offset_stops_at_an_open_transaction(orders: Partition) 
     assert log.aborted_transactions(0, 4) == []
 
 
+def test_the_oldest_open_transaction_of_a_log_tells_when_it_had_its_last_batch(orders: Partition) -> None:
+    log = orders.open()
+    times = [log.producers.oldest_transaction_ms]
+    log.append_as_leader(batch("a", producer=(8, 0, 0), transactional=True, timestamp=NOW_MS - 5_000), 0)
+    send(log, 0, transactional=True)
+    times.append(log.producers.oldest_transaction_ms)
+
+    mark(log, ControlType.ABORT, producer_id=8)
+    times.append(log.producers.oldest_transaction_ms)
+    mark(log, ControlType.COMMIT)
+    times.append(log.producers.oldest_transaction_ms)
+
+    assert times == [None, NOW_MS - 5_000, NOW_MS, None]
+
+
 def test_an_aborted_transaction_is_indexed_in_the_segment_of_its_marker(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
