@@ -1,11 +1,13 @@
 """Splits received bytes into frames: `int32 size`, then `size` bytes. Source: NetworkReceive.java.
 
 The socket writes directly into this memory (asyncio's BufferedProtocol), so that a frame of a megabyte is not joined
-from pieces. The memory grows with the received bytes, not with the announced size.
+from pieces. The memory grows with the received bytes, not with the announced size. A large frame can be
+returned without a copy: to copy the largest one would hold the event loop for a tenth of a second.
 """
 
 import struct
 from collections.abc import Callable
+from io import BytesIO
 from typing import Final
 
 from klamm.model.errors import KlammError
@@ -13,6 +15,8 @@ from klamm.model.errors import KlammError
 _SIZE: Final = struct.Struct(">i")
 SMALL_BYTES: Final = 16 * 1024
 _FIRST_BIG_BYTES: Final = 1024 * 1024
+_MOST_GROWTH_BYTES: Final = 8 * 1024 * 1024
+"""Memory is added and zeroed in such steps, each of which takes a few milliseconds."""
 
 
 class BadFrameSize(KlammError):
@@ -29,12 +33,13 @@ class BadFrameSize(KlammError):
 class ReceiveBuffer:
     """Fill `writable()`, call `received(n)`, then take frames with `next_frame()`.
 
-    Small frames share an area of 16 KiB; a larger frame gets memory of its own, which doubles as bytes arrive. Returned
-    frames own their bytes.
+    Small frames share an area of 16 KiB; a larger frame gets memory of its own, which grows as bytes arrive. Returned
+    frames own their bytes. A view from `writable` must be dropped before the next one is taken.
     """
 
     __slots__ = (
-        "_big", "_big_size", "_end", "_filled", "_max_bytes", "_small", "_start", "_take", "_view", "waits_for_memory",
+        "_big", "_big_size", "_end", "_filled", "_grown", "_max_bytes", "_small", "_start", "_take", "_view",
+        "waits_for_memory",
     )  # fmt: skip
 
     def __init__(self, max_bytes: int, take: Callable[[int], bool] = lambda size: True) -> None:
@@ -46,8 +51,10 @@ class ReceiveBuffer:
         self._view = memoryview(self._small)
         self._start = 0
         self._end = 0
-        self._big: bytearray | None = None
+        self._big: BytesIO | None = None
         self._big_size = 0
+        self._grown = 0
+        """The present size of the memory of a large frame."""
         self._filled = 0
 
     def close(self) -> None:
@@ -58,6 +65,11 @@ class ReceiveBuffer:
         self._view = memoryview(b"")
 
     @property
+    def has_large_frame(self) -> bool:
+        """Whether `next_frame` would return a large frame: without a copy if no view from `writable` is left."""
+        return self._big is not None and self._filled == self._big_size > _FIRST_BIG_BYTES
+
+    @property
     def is_full(self) -> bool:
         """Whether `next_frame` must be called before more bytes fit."""
         return self._big is None and self._end == SMALL_BYTES
@@ -65,7 +77,9 @@ class ReceiveBuffer:
     def writable(self) -> memoryview:
         """The memory for the next bytes; empty only while a full buffer waits for `next_frame`."""
         if self._big is not None:
-            return memoryview(self._big)[self._filled :]
+            if self._filled == self._grown < self._big_size:
+                self._grow()
+            return self._big.getbuffer()[self._filled :]
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
@@ -74,8 +88,6 @@ class ReceiveBuffer:
             self._end += count
             return
         self._filled += count
-        if self._filled == len(self._big) < self._big_size:
-            self._double_big_buffer()
 
     def next_frame(self) -> bytes | None:
         """The next complete frame without its size, or None. Raises BadFrameSize."""
@@ -107,10 +119,12 @@ class ReceiveBuffer:
         if self.waits_for_memory:
             return
         arrived = self._view[self._start + 4 : self._end]
-        self._big = bytearray(min(size, _FIRST_BIG_BYTES))
-        self._big[: len(arrived)] = arrived
+        self._big = BytesIO()
         self._big_size = size
+        self._grown = 0
+        self._grow()
         self._filled = len(arrived)
+        self._big.getbuffer()[: len(arrived)] = arrived
         self._start = self._end = 0
 
     def _compact(self, frame_bytes: int) -> None:
@@ -120,20 +134,21 @@ class ReceiveBuffer:
             self._small[:held] = self._small[self._start : self._end]
             self._start, self._end = 0, held
 
-    def _double_big_buffer(self) -> None:
-        """Replace the buffer of a large frame by one of twice the size, at most the frame's.
+    def _grow(self) -> None:
+        """Add memory for a large frame: at first as much as there is, at most `_MOST_GROWTH_BYTES`.
 
-        The bytes received so far are copied.
+        The system moves large memory without copying it.
         """
         assert self._big is not None
-        larger = bytearray(min(self._big_size, 2 * len(self._big)))
-        larger[: self._filled] = self._big
-        self._big = larger
+        added = min(max(self._grown, _FIRST_BIG_BYTES), _MOST_GROWTH_BYTES)
+        self._grown = min(self._big_size, self._grown + added)
+        self._big.seek(self._grown - 1)
+        self._big.write(b"\0")
 
     def _pop_big_frame(self) -> bytes:
         """Return the complete large frame, and use the small buffer again."""
         assert self._big is not None
-        frame, self._big = bytes(self._big), None
+        frame, self._big = self._big.getvalue(), None
         self._filled = self._big_size = 0
         return frame
 

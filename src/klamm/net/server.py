@@ -237,6 +237,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Process `nbytes` received bytes, and serve the next request if one is complete."""
         self._received.received(nbytes)
         self.last_active = self._loop.time()
+        if self._received.has_large_frame:
+            # the transport has a view of the memory until this returns: the frame would be copied
+            self._set_reading(False)
+            self._loop.call_soon(self._serve_next)
+            return
         self._serve_next()
 
     def eof_received(self) -> bool:

@@ -4,8 +4,9 @@ Consecutive fields of fixed size, together with the length that follows them, be
 counts are held against the bytes that remain before anything is made. The generated code says only *that* bytes do
 not parse (`ParseError`, `struct.error`, `IndexError`); `klamm.wire.length_format` finds the field.
 
-Each decoder can also be compiled in steps: a generator that pauses after every `STEP` elements of arrays, so that a
-large request does not hold the event loop, and that ends where the arrays have more elements than the caller allows.
+Each decoder can also be compiled in steps: a generator that pauses after every `STEP` elements of arrays, and within
+long bytes, so that a large request does not hold the event loop. It ends where the arrays have more elements than the
+caller allows.
 """
 
 import struct
@@ -16,6 +17,7 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.compile_runs import Runs
 from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
 from klamm.wire.source import (
+    BYTES_OF_A_STEP,
     MAX_STRING_BYTES,
     MAX_TAGGED_FIELDS,
     STEP,
@@ -24,6 +26,7 @@ from klamm.wire.source import (
     Source,
     TooManyElements,
     continue_uvarint,
+    copy_in_steps,
     min_bytes,
     read_uvarint,
     skip_tagged,
@@ -103,6 +106,7 @@ class _Decoder:
             ParseError=ParseError,
             TooManyElements=TooManyElements,
             ZERO_ID=ZERO_ID,
+            copy=copy_in_steps,
             more=continue_uvarint,
             skip=skip_tagged,
             unpack=_unpack_many,
@@ -282,7 +286,12 @@ class _Decoder:
         stop, value = self.source.name("e"), self.source.name("s")
         line(f"{stop} = p + {length}")
         line(f"if {stop} > end: raise ParseError")
-        line(f"{value} = {'m' if kind is Kind.RECORDS else 'b'}[p:{stop}]")
+        if kind is Kind.RECORDS:
+            line(f"{value} = m[p:{stop}]")
+        elif self._in_steps:
+            line(f"{value} = b[p:{stop}] if {length} <= {BYTES_OF_A_STEP} else (yield from copy(b, p, {stop}))")
+        else:
+            line(f"{value} = b[p:{stop}]")
         line(f"p = {stop}")
         return value
 

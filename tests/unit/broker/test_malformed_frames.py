@@ -8,11 +8,11 @@ from klamm.wire.messages import MetadataRequest
 
 
 def test_malformed_frames_are_answered_or_end_their_connection() -> None:
-    fuzzing = fuzz(3_000, 1, float("inf"), report=lambda text: None)
+    fuzzing = fuzz(1_000, 1, float("inf"), report=lambda text: None)
 
     assert fuzzing.problems == {}
-    assert fuzzing.sent == 3_000 + len(corpus())
-    assert min(fuzzing.outcomes["response"], fuzzing.outcomes["closed"]) > 300
+    assert fuzzing.sent == 1_000 + len(corpus())
+    assert min(fuzzing.outcomes["response"], fuzzing.outcomes["closed"]) > 100
 
 
 def test_the_frame_fuzzer_reports_unexpected_errors(monkeypatch: pytest.MonkeyPatch) -> None:

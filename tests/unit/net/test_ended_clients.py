@@ -4,24 +4,14 @@ import asyncio
 from collections.abc import Awaitable
 
 import pytest
-from tests.unit.net.test_server import Desk, serve
+from tests.unit.net.desk import Desk, serve
 from tests.unit.net.transports import RecordingTransport, connect, feed, frame
 
 from klamm.net.client_connection import ClientConnection
-from klamm.net.connection_table import ConnectionLimits, ConnectionTable
+from klamm.net.connection_table import ConnectionTable
 from klamm.net.response_writer import Answer
 from klamm.net.server import EndsWithClient, Server, ServerLimits
 from klamm.runtime.network import RealNetwork
-
-
-@pytest.fixture
-def table() -> ConnectionTable:
-    return ConnectionTable(ConnectionLimits())
-
-
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
 
 
 @pytest.fixture

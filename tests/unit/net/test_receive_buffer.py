@@ -27,6 +27,7 @@ def frames_of(content: bytes, cut: int, limit: int = LIMIT) -> list[bytes]:
         part = content[at : at + min(cut, len(room))]
         room[: len(part)] = part
         buffer.received(len(part))
+        del room
         at += len(part)
         while (frame := buffer.next_frame()) is not None:
             found.append(bytes(frame))
@@ -95,6 +96,33 @@ def test_an_announced_frame_size_allocates_no_memory_before_its_bytes_arrive() -
 
     assert peak < 2 * 1024 * 1024
     assert len(buffer.writable()) > 0
+
+
+def test_a_large_request_frame_is_returned_without_a_copy() -> None:
+    size = 40_000_003
+    buffer = ReceiveBuffer(size)
+    buffer.writable()[:4] = size.to_bytes(4, "big")
+    buffer.received(4)
+    assert buffer.next_frame() is None
+    tracemalloc.start()
+    try:
+        left = size
+        while left:
+            room = buffer.writable()
+            count = min(left, len(room))
+            room[-1] = 7
+            buffer.received(count)
+            left -= count
+            del room
+        assert buffer.has_large_frame
+        frame = buffer.next_frame()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert frame is not None
+    assert (len(frame), frame[-1]) == (size, 7)
+    assert peak < 1.25 * size
 
 
 def test_a_corrupted_byte_stream_gives_frames_or_raises_bad_frame_size() -> None:

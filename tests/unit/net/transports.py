@@ -6,9 +6,10 @@ from typing import Any
 
 class RecordingTransport(asyncio.Transport):
     def __init__(self, peername: tuple[str, int] = ("10.0.0.7", 5000)) -> None:
-        super().__init__({"peername": peername})
+        super().__init__({"peername": peername, "discard": self._discard})
         self.written = bytearray()
         self.aborted = False
+        self.discarded = False
         self.closed = False
         self.reading = True
         self.protocol: Any = None
@@ -39,6 +40,9 @@ class RecordingTransport(asyncio.Transport):
     def abort(self) -> None:
         self.aborted = True
 
+    def _discard(self) -> None:
+        self.aborted = self.discarded = True
+
 
 def connect(protocol: asyncio.BufferedProtocol, peername: tuple[str, int] = ("10.0.0.7", 5000)) -> RecordingTransport:
     transport = RecordingTransport(peername)
@@ -55,6 +59,7 @@ def feed(transport: RecordingTransport, content: bytes, at_most: int = 1 << 30) 
         assert len(room) > 0, "the protocol offered no room while reading"
         part = content[taken : taken + min(len(room), at_most)]
         room[: len(part)] = part
+        del room
         transport.protocol.buffer_updated(len(part))
         taken += len(part)
     return taken

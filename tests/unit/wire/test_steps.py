@@ -16,6 +16,8 @@ from klamm.wire.messages import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
@@ -29,7 +31,7 @@ from klamm.wire.messages import (
     OffsetFetchRequestTopics,
 )
 from klamm.wire.schema import Message
-from klamm.wire.source import MAX_TAGGED_FIELDS, STEP
+from klamm.wire.source import BYTES_OF_A_STEP, MAX_TAGGED_FIELDS, STEP
 
 T = TypeVar("T")
 NO_LIMIT = 1 << 40
@@ -101,6 +103,16 @@ def test_decoding_in_steps_pauses_after_every_step_of_elements(message: Any, ver
 
     assert decoded == message
     assert ELEMENTS / (2 * STEP) <= pauses <= 2 * ELEMENTS / STEP
+
+
+def test_decoding_in_steps_pauses_while_long_bytes_are_copied() -> None:
+    metadata = bytes(range(256)) * 4096 * 10 + b"the end"
+    message = JoinGroupRequest("g", protocols=[JoinGroupRequestProtocol("range", metadata)])
+
+    decoded, pauses = run(JoinGroupRequest.decode_in_steps(message.encode(9), 9, 0, NO_LIMIT))
+
+    assert decoded == message
+    assert pauses > len(metadata) // BYTES_OF_A_STEP
 
 
 def test_encoding_in_steps_pauses_after_every_step_of_elements() -> None:
