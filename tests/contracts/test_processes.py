@@ -1,5 +1,6 @@
 """Child processes: start, signals, log, and their end with the parent."""
 
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -8,6 +9,7 @@ import psutil
 import pytest
 from tests.support.ended_processes import has_ended
 
+from klamm.runtime import processes
 from klamm.runtime.processes import Child, run, spawn, ticks
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
@@ -64,6 +66,21 @@ def test_running_a_program_returns_exit_status_and_output_or_times_out() -> None
         run([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
 
 
+def test_running_a_program_whose_child_keeps_the_output_open_ends_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_OUTPUT_GRACE_S", 0.0)
+    may_run = tmp_path / "may run"
+    may_run.touch()
+    waiting = f"import os, time\nwhile os.path.exists({str(may_run)!r}): time.sleep(0.05)"
+    program = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {waiting!r}])"
+
+    with pytest.raises(TimeoutError, match="has ended, but a process that it started keeps its output open"):
+        run([sys.executable, "-c", program], 60)
+
+    may_run.unlink()
+
+
 def test_a_child_process_outlives_the_thread_that_started_the_child(tmp_path: Path) -> None:
     spawned: list[Child] = []
 
@@ -77,3 +94,13 @@ def test_a_child_process_outlives_the_thread_that_started_the_child(tmp_path: Pa
 
     assert spawned[0].wait(0.3) is None  # the kernel would have killed it with the thread
     spawned[0].kill()
+
+
+def test_a_child_process_without_a_process_group_of_its_own_is_killed(tmp_path: Path) -> None:
+    """One that was forked a moment ago does not have it yet."""
+    process = subprocess.Popen(["sleep", "600"])
+    child = Child("sleep", process, str(tmp_path / "log"))
+
+    child.kill()
+
+    assert child.exit_status == -9

@@ -5,7 +5,7 @@ registers; then comes everything else. A new part is one line: `lifecycle.add(na
 close in the reverse order, so the ports close first, then the replicas, the logs, the controller and the session.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
@@ -61,6 +61,7 @@ from klamm.controller.decisions.standby import StandbyMode, keeps_mirror
 from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
 from klamm.controller.standby import StandbyPorts
 from klamm.log.registry import DirectoryFailure
+from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.replication.alter_partition import SendAlterPartition
 from klamm.replication.leadership import LeadershipChange
@@ -151,7 +152,11 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
         features=features,
         replicas=replicas,
         fetch=Fetch(
-            cache, replicas, config.fetch_max_bytes, is_rack_aware=config.replica_selector_class == RACK_AWARE_SELECTOR
+            cache,
+            replicas,
+            config.fetch_max_bytes,
+            check.confirm,
+            is_rack_aware=config.replica_selector_class == RACK_AWARE_SELECTOR,
         ),
         producer_ids=producer_ids,
         groups=groups,
@@ -201,6 +206,12 @@ async def _fill_metadata_cache(context: NodeContext, cache: MetadataCache) -> No
     cache.fill_brokers((r.broker for r in brokers.values()), controller.broker if controller else None)
 
 
+def is_standby(config: NodeConfig, broker: BrokerId, live: Collection[BrokerId]) -> bool:
+    """Whether a node with this config and id keeps a mirror while these brokers live."""
+    mode = StandbyMode(config.klamm_controller_standby)
+    return keeps_mirror(mode, broker, live, config.klamm_controller_only_brokers)
+
+
 def _build_controller(
     context: NodeContext,
     journal: Journal,
@@ -210,7 +221,7 @@ def _build_controller(
     lifecycle: Lifecycle,
 ) -> Controller:
     """Create the node's controller and add it to the lifecycle."""
-    mode = StandbyMode(context.config.klamm_controller_standby)
+    config = context.config
     controller = Controller(
         context.world,
         controller_settings(context.config, context.broker_id),
@@ -220,9 +231,9 @@ def _build_controller(
         wait_for_features=features.wait_for_epoch,
         make_slices=context.world.make_slices,
         standby=None
-        if mode is StandbyMode.FALSE
+        if StandbyMode(config.klamm_controller_standby) is StandbyMode.FALSE
         else StandbyPorts(
-            context.sessions.open_mirror_session, lambda: keeps_mirror(mode, context.broker_id, cache.brokers)
+            context.sessions.open_mirror_session, lambda: is_standby(config, context.broker_id, cache.brokers)
         ),
     )
 

@@ -56,7 +56,7 @@ class CrashGuard:
             log.warning(
                 "the node runs without a crash guard: a crash is noticed after zookeeper.session.timeout.ms",
                 reason=str(error),
-                action="Run the node on Linux 5.3 or newer, or set klamm.crash.guard=false to remove this warning.",
+                action=f"{error.remedy}, or set klamm.crash.guard=false to remove this warning.",
             )
             return
         self._keeper = asyncio.get_running_loop().create_task(self._keep_running(), name="crash-guard")

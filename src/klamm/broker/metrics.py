@@ -1,12 +1,16 @@
 """All metrics of a node, read when they are requested."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.parts import Parts
 from klamm.telemetry.meters import Reading
 from klamm.wire.api import ApiKey, api
 from klamm.zk.states import SessionState
+
+_LATE_TRANSACTION_MS: Final = 5 * 60_000
+"""For so long after the longest timeout a coordinator may still be about to abort a transaction."""
 
 
 class NodeMetrics:
@@ -29,6 +33,7 @@ class NodeMetrics:
         self._journal_topic = parts.journal_topic
         self._groups = parts.groups
         self._transactions = parts.transactions
+        self._max_timeout_ms = parts.context.config.transaction_max_timeout_ms
         self._verification = parts.verification
 
     async def render_page(self, accept: str) -> tuple[bytes, str]:
@@ -43,7 +48,8 @@ class NodeMetrics:
 
     async def _replica_readings(self) -> list[Reading]:
         """Return the metrics of replication."""
-        health = await self._replicas.partition_health()
+        late_ms = self._max_timeout_ms + _LATE_TRANSACTION_MS
+        health = await self._replicas.partition_health(self._clock.now_ms() - late_ms)
         values = {
             "partitioncount": health.hosted,
             "leadercount": health.led,
@@ -54,6 +60,8 @@ class NodeMetrics:
             "isrshrinks": self._replicas.counts.isr_shrinks,
             "isrexpands": self._replicas.counts.isr_expands,
             "reassigningpartitions": health.reassigning,
+            "produceridcount": health.producer_ids,
+            "partitionswithlatetransactionscount": health.with_late_transactions,
             "failedisrupdates": self._replicas.counts.failed_isr_updates,
         }
         return [Reading(f"kafka_server_replicamanager_{name}", value) for name, value in values.items()]
@@ -81,7 +89,9 @@ class NodeMetrics:
         manager = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
         yield Reading(f"{manager}unknowndestinationqueuesize", counts.unavailable_leaders)
         yield Reading(f"{manager}logappendretryqueuesize", counts.completion_retries)
-        yield Reading("kafka_server_addpartitionstotxnmanager_verificationfailures", self._verification.failures)
+        verification = "kafka_server_addpartitionstotxnmanager_verification"
+        yield Reading(f"{verification}failures", self._verification.failures)
+        yield Reading(f"{verification}timems", self._verification.times)
         for state, count in self._transactions.count_transactions().items():
             yield Reading("klamm_transactions", count, (state,))
 

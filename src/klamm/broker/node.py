@@ -14,12 +14,25 @@ from klamm.broker.parts import Parts
 from klamm.config.node_config import NodeConfig
 from klamm.runtime.world import World
 from klamm.telemetry.logs import LogLevels
+from klamm.zk.errors import SessionExpired
 
 log = structlog.get_logger("node")
 
 
 async def start_node(world: World, config: NodeConfig, log_levels: LogLevels) -> "Node":
-    """Start a node. Raises KlammError where it cannot run; nothing is left open then, nor after a cancellation."""
+    """Start a node, again if its ZooKeeper session expires meanwhile.
+
+    Raises KlammError where it cannot run; nothing is left open then, nor after a cancellation.
+    """
+    while True:
+        try:
+            return await _start_once(world, config, log_levels)
+        except SessionExpired as error:
+            log.warning("the ZooKeeper session expired while the node started: starting again", reason=str(error))
+
+
+async def _start_once(world: World, config: NodeConfig, log_levels: LogLevels) -> "Node":
+    """Start a node. Raises KlammError, SessionExpired among them, after everything was closed."""
     status = NodeStatus(BrokerState.STARTING)
     lifecycle = Lifecycle()
     try:

@@ -3,6 +3,7 @@
 Otherwise a late batch could open a transaction that nobody ends. Source: ReplicaManager.handleProduceAppend (3.9).
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
@@ -14,6 +15,7 @@ from klamm.log.producers import Verification
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.replication.ports import PartitionRefused
+from klamm.telemetry.meters import Timer
 
 log = structlog.get_logger("transactions")
 
@@ -57,6 +59,8 @@ class TransactionVerification:
         self._is_enabled = is_enabled
         self.failures = 0
         """Partitions that were not confirmed."""
+        self.times = Timer()
+        """From asking a coordinator to its answer."""
 
     async def verify(self, batches: TransactionalBatches, *, knows_abortable: bool) -> Errors:
         """Return the partitions to which the batches must not be appended, each with the coordinator's error.
@@ -73,7 +77,10 @@ class TransactionVerification:
             for verification in started.values():
                 verification.is_verified = True
             return not_led
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         errors = await self._ask(batches, list(started))
+        self.times.observe((loop.time() - began) * 1000)
         for partition, verification in started.items():
             if not errors.get(partition):
                 verification.is_verified = True

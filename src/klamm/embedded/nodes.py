@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from posixpath import abspath, join
 from typing import Final
 
+from klamm.embedded.machine import LOCAL, Machine
 from klamm.model.errors import KlammError
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.runtime.ports import is_listening
@@ -12,7 +13,7 @@ from klamm.runtime.small_files import create_directory
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
-HOST: Final = "127.0.0.1"
+HOST: Final = LOCAL.host
 
 Command = Callable[[str], Sequence[str]]
 """From the path of a server.properties to the command line that starts the node."""
@@ -31,7 +32,7 @@ class NodeProcess:
     """One node as a process; a new start finds the data of the last one.
 
     `command` may be changed while the process does not run: the next start then is another program's, with the same
-    configuration and data.
+    configuration and data. So may `machine`, together with the addresses in `properties`.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class NodeProcess:
     ) -> None:
         self.broker_id = broker_id
         self.port = port
+        self.machine: Machine = LOCAL
         self.directory = abspath(directory)
         self.properties = {
             "broker.id": str(broker_id),
@@ -64,7 +66,7 @@ class NodeProcess:
     @property
     def address(self) -> str:
         """Host and port of the node's listener."""
-        return f"{HOST}:{self.port}"
+        return f"{self.machine.host}:{self.port}"
 
     @property
     def log_directory(self) -> str:
@@ -104,7 +106,7 @@ class NodeProcess:
     def start(self) -> None:
         """Start the process without waiting. Raises NodeFailed when the port is in use."""
         assert not self.is_running, f"{self.name} is already running"
-        if is_listening(HOST, self.port):
+        if is_listening(self.machine.host, self.port):
             raise NodeFailed(
                 f"Cannot start {self.name}: port {self.port} is in use. Stop the process that uses it, or change "
                 "the port."
@@ -112,7 +114,8 @@ class NodeProcess:
         create_directory(self._disk, self.log_directory)
         lines = [f"{key}={value}" for key, value in self.properties.items()]
         self._disk.write_atomically(self.properties_path, "\n".join([*lines, ""]).encode())
-        self.child = spawn(f"node-{self.broker_id}", self.command(self.properties_path), self.output_path)
+        command = [*self.machine.launcher, *self.command(self.properties_path)]
+        self.child = spawn(f"node-{self.broker_id}", command, self.output_path)
 
     def wait_until_listening(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until the node's port accepts connections.
@@ -121,7 +124,7 @@ class NodeProcess:
         """
         assert self.child is not None
         for _ in ticks(timeout_s):
-            if is_listening(HOST, self.port):
+            if is_listening(self.machine.host, self.port):
                 return
             if not self.child.is_running:
                 raise NodeFailed(self.exit_report())
@@ -192,6 +195,7 @@ def local_properties(zookeeper_connect: str, node_count: int) -> dict[str, str]:
     return {
         "zookeeper.connect": zookeeper_connect,
         "zookeeper.session.timeout.ms": "6000",
+        "zookeeper.connection.timeout.ms": str(int(START_TIMEOUT_S * 1000)),
         "default.replication.factor": copies,
         "offsets.topic.replication.factor": copies,
         "transaction.state.log.replication.factor": copies,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from posixpath import abspath, join
 from typing import Final, NamedTuple
 
+from klamm.embedded.machine import LOCAL, Machine
 from klamm.model.errors import KlammError
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.runtime.java import find_java, package_folder
@@ -60,7 +61,7 @@ QUICK: Final = ServerOptions(tick_ms=200, min_session_ms=400, max_session_ms=60_
 
 
 class ZooKeeperServer:
-    """One server on a local port, with a data directory."""
+    """One server with a data directory. `machine` may be changed while it does not run, if it has no peers."""
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class ZooKeeperServer:
     ) -> None:
         self.directory = abspath(directory)
         self.port = port
+        self.machine: Machine = LOCAL
         self._options = options or ServerOptions()
         self._my_id = my_id
         self._peers = tuple(peers)
@@ -83,7 +85,7 @@ class ZooKeeperServer:
     @property
     def connect_string(self) -> str:
         """Host and port of the server, as clients are given them."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.machine.host}:{self.port}"
 
     @property
     def child(self) -> Child | None:
@@ -103,7 +105,7 @@ class ZooKeeperServer:
     def start(self, *, wait: bool = True) -> None:
         """Start the server, and with `wait` wait until it answers. Raises NoJava, ZooKeeperUnavailable."""
         assert not self.is_running, "this server is already running"
-        if is_listening("127.0.0.1", self.port):
+        if is_listening(self.machine.host, self.port):
             raise ZooKeeperUnavailable(
                 f"Cannot start ZooKeeper: port {self.port} is in use. Stop the process that uses it, or change "
                 "the port."
@@ -112,7 +114,7 @@ class ZooKeeperServer:
         self._write_configuration()
         main = "org.apache.zookeeper.server." + ("quorum.QuorumPeerMain" if self._peers else "ZooKeeperServerMain")
         command = [java, *self._java_options(), "-cp", ":".join(jars), main, join(self.directory, "zoo.cfg")]
-        self._child = spawn("zookeeper", command, join(self.directory, "zookeeper.log"))
+        self._child = spawn("zookeeper", [*self.machine.launcher, *command], join(self.directory, "zookeeper.log"))
         if wait:
             self.wait_until_serving()
 
@@ -138,7 +140,7 @@ class ZooKeeperServer:
     @property
     def mode(self) -> str | None:
         """The role of the server: `standalone`, `leader` or `follower`; None when it does not answer."""
-        for line in ask("127.0.0.1", self.port, b"srvr").decode(errors="replace").splitlines():
+        for line in ask(self.machine.host, self.port, b"srvr").decode(errors="replace").splitlines():
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ")
         return None
@@ -191,7 +193,7 @@ class ZooKeeperServer:
         lines = [
             f"dataDir={join(self.directory, 'data')}",
             f"clientPort={self.port}",
-            "clientPortAddress=127.0.0.1",
+            f"clientPortAddress={self.machine.host}",
             f"tickTime={options.tick_ms}",
             f"minSessionTimeout={options.min_session_ms}",
             f"maxSessionTimeout={options.max_session_ms}",

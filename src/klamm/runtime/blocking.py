@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -20,6 +21,12 @@ def new_lock() -> threading.Lock:
 def impossible_address(host: str, port: int, error: Exception) -> OSError:
     """The error for a host name that cannot be encoded, or a port that does not exist."""
     return OSError(errno.EADDRNOTAVAIL, f"{host!r} and port {port} are not an address ({error})")
+
+
+def discard_on_close(connected: socket.socket) -> None:
+    """Have the system send nothing any more when the socket is closed, but a reset."""
+    with suppress(OSError):  # it is closed already
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 class BlockingConnection(Protocol):
@@ -38,6 +45,9 @@ class BlockingConnection(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+
+    def discard(self) -> None:
+        """Close the connection; what the other side's system does not have yet is never delivered."""
 
 
 class BlockingWorld(Protocol):
@@ -101,6 +111,11 @@ class _RealConnection:
         """Close the socket."""
         self._socket.close()
 
+    def discard(self) -> None:
+        """Close the socket, and send nothing of what is still in its buffer."""
+        discard_on_close(self._socket)
+        self._socket.close()
+
 
 class RealBlockingWorld:
     def connect(self, host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> BlockingConnection:
@@ -118,6 +133,7 @@ class RealBlockingWorld:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return _RealConnection(connected)
 
     def now_s(self) -> float:

@@ -1,7 +1,7 @@
 """Starts the crash guard: a small process that closes the ZooKeeper sessions of a node that was killed or crashed.
 
 The guard acts only when the node's process has ended, not when it is slow: it waits for the end through a pidfd (Linux
-5.3 and newer).
+5.3 and newer). Source of the rule about process 1: pid_namespaces(7).
 `guard_process.py` is its program.
 """
 
@@ -61,7 +61,12 @@ class Guard(Protocol):
 
 
 class NoCrashGuard(OSError):
-    """This system cannot run a crash guard."""
+    """A crash guard cannot run here, or would end with this process."""
+
+    def __init__(self, reason: str, remedy: str = "Run the node on Linux 5.3 or newer") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+        """What to do for a crash guard, as a sentence without its period."""
 
 
 class Guards(Protocol):
@@ -84,7 +89,15 @@ class GuardProcesses:
     """Starts guards as processes, on Linux."""
 
     async def start(self) -> Guard:
-        """Start a guard process. Raises NoCrashGuard without pidfds, OSError where no process can be started."""
+        """Start a guard process.
+
+        Raises NoCrashGuard without pidfds, and in process 1 of a container; OSError where no process can be started.
+        """
+        if os.getpid() == 1:
+            raise NoCrashGuard(
+                "this is process 1 of its container: when it ends, the kernel kills all others there, and the guard",
+                "Start the node by a process of the container that outlives it",
+            )
         if not hasattr(os, "pidfd_open"):
             raise NoCrashGuard(f"a crash guard needs pidfds (Linux 5.3 and newer); this is {sys.platform}")
         try:

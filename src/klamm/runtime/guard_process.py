@@ -23,6 +23,7 @@ _OPEN_ACL = struct.pack(">ii", 1, 31) + b"\0\0\0\x05world" + b"\0\0\0\x06anyone"
 _PIDFD_GET_INFO = 0xC040FF0B  # for a struct of 64 bytes, Linux 6.13
 _PIDFD_INFO_EXIT = 1 << 3  # Linux 6.15
 _MAX_LINE_BYTES = 65_536
+_MAX_SESSION_ID, _MAX_TIMEOUT_MS, _MAX_PORT = 2**64 - 1, 2**31 - 1, 65_535
 
 
 class Session:
@@ -39,7 +40,11 @@ class Session:
 
 
 def parse_session(fields: list[str]) -> Session:
-    """Return the session that the fields of a `watch` line describe. Raises ValueError where they are malformed."""
+    """Return the session that the fields of a `watch` line describe. Raises ValueError where they are malformed.
+
+    Numbers out of range are malformed, too: they would end this process when it closes the sessions of the line and of
+    others.
+    """
     if len(fields) != 5:
         raise ValueError(
             f"the line has {len(fields)} fields after `watch`, not SESSION PASSWORD TIMEOUT_MS SERVERS RECORD_PATH"
@@ -49,9 +54,22 @@ def parse_session(fields: list[str]) -> Session:
         host, colon, port = server.rpartition(":")
         if not colon or not host:
             raise ValueError(f"the ZooKeeper server {server!r} is not host:port")
-        servers.append((host.strip("[]"), int(port)))
-    path = "" if fields[4] == "-" else fields[4]
-    return Session(int(fields[0], 16), bytes.fromhex(fields[1]), int(fields[2]), servers, path)
+        servers.append((host.strip("[]"), parse_number("port", port, 10, _MAX_PORT)))
+    return Session(
+        parse_number("session id", fields[0], 16, _MAX_SESSION_ID),
+        bytes.fromhex(fields[1]),
+        parse_number("session timeout", fields[2], 10, _MAX_TIMEOUT_MS),
+        servers,
+        "" if fields[4] == "-" else fields[4],
+    )
+
+
+def parse_number(what: str, text: str, base: int, largest: int) -> int:
+    """Return the number in the text, from 1 to `largest`. Raises ValueError for any other text."""
+    number = int(text, base)
+    if not 0 < number <= largest:
+        raise ValueError(f"the {what} is not between 1 and {largest}")
+    return number
 
 
 def apply_line(sessions: dict[int, Session], line: bytes) -> None:
@@ -119,17 +137,30 @@ def wait_for_end(pidfd: int | None, stdin: int) -> dict[int, Session]:
 
 
 def read_wait_status(pidfd: int, pid: int) -> int | None:
-    """Return the wait status of the process that has ended, as `os.waitpid` has it; None where the kernel hides it."""
+    """Return the wait status of the process that has ended, as `os.waitpid` has it; None where the kernel hides it.
+
+    The pidfd has it once the parent has waited for the process, `/proc` until then.
+    """
+    status = _wait_status_of_pidfd(pidfd)
+    if status is None:
+        status = _wait_status_of_zombie(pid)
+    if status is None:
+        status = _wait_status_of_pidfd(pidfd)  # the parent waited for the process between the two
+    return status
+
+
+def _wait_status_of_pidfd(pidfd: int) -> int | None:
+    """Return the wait status of a process that its parent has waited for; None before that and on older kernels."""
     info = bytearray(struct.pack("=Q", _PIDFD_INFO_EXIT).ljust(64, b"\0"))
     try:
         fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
     except OSError:
-        return _wait_status_of_zombie(pid)
+        return None
     (mask,) = struct.unpack_from("=Q", info)
-    if mask & _PIDFD_INFO_EXIT:
-        (status,) = struct.unpack_from("=i", info, 60)
-        return int(status)
-    return _wait_status_of_zombie(pid)
+    if not mask & _PIDFD_INFO_EXIT:
+        return None
+    (status,) = struct.unpack_from("=i", info, 60)
+    return int(status)
 
 
 def _wait_status_of_zombie(pid: int) -> int | None:

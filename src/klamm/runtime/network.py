@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from klamm.runtime.blocking import impossible_address
+from klamm.runtime.blocking import discard_on_close, impossible_address
 
 NEXT_ADDRESS_S: Final = 0.25
 """How long one address of a host may not answer until the next one is tried beside it, as RFC 8305 recommends."""
@@ -93,7 +93,7 @@ class RealNetwork:
         """How often each host name with several addresses was connected to."""
 
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
-        """Open a TCP connection without Nagle's algorithm, and return its protocol made by `make`.
+        """Open a TCP connection without Nagle's algorithm, with keepalive, and return its protocol made by `make`.
 
         A host name may have several addresses: each connection begins with another one, and one that does not answer
         does not keep the others from being tried.
@@ -109,7 +109,7 @@ class RealNetwork:
                 transport, protocol = await loop.create_connection(make, sock=connected)
         except (UnicodeError, OverflowError) as error:
             raise impossible_address(host, port, error) from error
-        _disable_nagle(transport)
+        _set_options(transport)
         return protocol
 
     def _in_turn(self, host: str, addresses: Sequence[AddressInfo]) -> list[AddressInfo]:
@@ -141,6 +141,7 @@ class RealNetwork:
         for listening in server.sockets:  # what is accepted there inherits them
             _set_socket_buffer(listening, socket.SO_SNDBUF, buffers.send_bytes)
             _set_socket_buffer(listening, socket.SO_RCVBUF, buffers.receive_bytes)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return _RealListener(server)
 
     def host_name(self) -> str:
@@ -199,6 +200,21 @@ async def _connect_to(address: AddressInfo) -> socket.socket:
     return made
 
 
+def discard(transport: asyncio.Transport) -> None:
+    """Abort the connection; what the other side's system does not have yet is never delivered.
+
+    Otherwise the system goes on sending it after the close, minutes long while packets are lost: a request that was
+    given up, and sent again elsewhere, would be executed after those that followed it.
+    """
+    if (simulated := transport.get_extra_info("discard")) is not None:
+        simulated()
+        return
+    raw = transport.get_extra_info("socket")
+    if raw is not None:
+        discard_on_close(raw)
+    transport.abort()
+
+
 def is_in_use(error: OSError) -> bool:
     """Whether the error says that another process uses the address."""
     return error.errno == errno.EADDRINUSE
@@ -218,8 +234,9 @@ def _set_socket_buffer(listening: socket.socket, option: int, size: int) -> None
         listening.setsockopt(socket.SOL_SOCKET, option, size)
 
 
-def _disable_nagle(transport: asyncio.BaseTransport) -> None:
-    """Set TCP_NODELAY on a TCP connection, so that small packets are sent at once."""
+def _set_options(transport: asyncio.BaseTransport) -> None:
+    """Set TCP_NODELAY, to send small packets at once, and SO_KEEPALIVE, to notice a peer that vanished."""
     raw = transport.get_extra_info("socket")
     if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -36,6 +36,9 @@ except OSError as error:
     os._exit(127)
 """
 _POLL_S: Final = 0.01
+_OUTPUT_LOOK_S: Final = 0.1
+_OUTPUT_GRACE_S: Final = 2.0
+"""How long another process may keep the output of a command open that has ended."""
 _SPAWNER: Final = ThreadPoolExecutor(1, "spawner")
 
 
@@ -79,7 +82,10 @@ class Child:
         """Send SIGKILL to the process and its children, and wait until it has ended."""
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+                try:
+                    os.killpg(self.pid, signal.SIGKILL)
+                except ProcessLookupError:  # forked a moment ago, it may not have its session yet
+                    os.kill(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def pause(self) -> None:
@@ -156,21 +162,41 @@ def _launch(
 
 
 def run(command: Sequence[str], timeout_s: float) -> tuple[ExitStatus, str]:
-    """Run a command to its end; returns its status and output. Raises FileNotFoundError, TimeoutError."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-            text=True,
-            errors="replace",
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"{command[0]} was stopped, because it did not end within {timeout_s:g} s") from error
-    return ExitStatus(done.returncode), done.stdout
+    """Run a command to its end; returns its status and output.
+
+    Raises FileNotFoundError; TimeoutError, also where a process that the command started keeps its output open.
+    """
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        output = _read_output(process, command[0], time.monotonic() + timeout_s, timeout_s)
+    return ExitStatus(process.returncode), output
+
+
+def _read_output(process: subprocess.Popen[str], name: str, deadline: float, timeout_s: float) -> str:
+    """Return all output of a process once it has ended. Raises TimeoutError, after which the process has ended, too."""
+    open_until: float | None = None
+    while True:
+        try:
+            return process.communicate(timeout=_OUTPUT_LOOK_S)[0]
+        except subprocess.TimeoutExpired:
+            now = time.monotonic()
+        if process.poll() is not None:
+            open_until = open_until or now + _OUTPUT_GRACE_S
+            if now >= open_until:
+                raise TimeoutError(
+                    f"{name} has ended, but a process that it started keeps its output open. Redirect the output of "
+                    "that process, for example with > FILE 2>&1"
+                )
+        elif now >= deadline:
+            process.kill()
+            process.wait()
+            raise TimeoutError(f"{name} was stopped, because it did not end within {timeout_s:g} s")
 
 
 def own_pid() -> int:

@@ -216,7 +216,7 @@ class Cluster:
         return self.describe([topic]).topics[topic].partitions[number]
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """The first offset and the end of each partition."""
+        """The first offset and the end of each partition. Raises KeyError where the topic does not exist."""
 
         async def read(admin: Admin) -> dict[int, tuple[int, int]]:
             """Read the earliest and latest offset of all partitions."""

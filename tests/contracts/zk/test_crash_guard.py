@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
 from tests.support.kazoo_clients import kazoo_client
 
 from klamm.embedded.zookeeper import ZooKeeperServer
@@ -74,6 +75,22 @@ def test_the_crash_guard_replaces_an_older_record_and_closes_the_session_even_if
     owner = owner_with(f"{base}/here", shared_zookeeper)
     assert close_session(session_of(owner, shared_zookeeper, f"{base}/no/parent"), RECORD) == "closed"
     assert kazoo.exists(f"{base}/here") is None
+
+
+def test_the_crash_guard_closes_a_zookeeper_session_whose_znodes_only_its_digest_user_may_use(
+    shared_zookeeper: ZooKeeperServer, kazoo: KazooClient
+) -> None:
+    path = f"/guard-{next(_chroots)}"
+    owner = owner_with(f"{path}/open", shared_zookeeper)
+    owner.add_auth("digest", "klamm:secret")
+    private = [make_digest_acl("klamm", "secret", all=True)]
+    owner.create(f"{path}/end", b"earlier", acl=private)
+    owner.create(f"{path}/here", ephemeral=True, acl=private)
+
+    assert close_session(session_of(owner, shared_zookeeper, f"{path}/end"), RECORD) == "closed"
+    assert kazoo.get_children(path) == ["end"]
+    kazoo.add_auth("digest", "klamm:secret")
+    assert kazoo.get(f"{path}/end")[0] == b"earlier"  # without its credentials the guard may not replace the record
 
 
 def test_the_crash_guard_cannot_close_a_zookeeper_session_with_a_wrong_password(

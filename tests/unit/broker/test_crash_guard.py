@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+from structlog.testing import capture_logs
+
 from klamm.broker.crash_guard import CrashGuard
 from klamm.config.node_config import parse_node_config
 from klamm.runtime.crash_guard import Guard, GuardedSession, NoCrashGuard
@@ -156,11 +158,15 @@ async def test_starting_a_crash_guard_is_retried_after_a_failure() -> None:
 
 
 async def test_starting_a_crash_guard_is_not_retried_on_a_system_that_cannot_run_guards() -> None:
-    guards = ScriptedGuards(NoCrashGuard("no pidfds"))
+    guards = ScriptedGuards(NoCrashGuard("no pidfds", "Run it elsewhere"))
     crash_guard = part(guards)
-    await crash_guard.start()
+    with capture_logs() as logs:
+        await crash_guard.start()
     await crash_guard.close()
 
+    assert [(line["reason"], line["action"]) for line in logs] == [
+        ("no pidfds", "Run it elsewhere, or set klamm.crash.guard=false to remove this warning.")
+    ]
     assert guards.started.empty()
     assert crash_guard.starts == 0
 

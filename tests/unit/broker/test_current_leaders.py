@@ -48,7 +48,7 @@ async def fetch(cluster: ReplicaCluster, known: MetadataCache) -> tuple[Any, Any
     """Fetch from broker 1 with the leader epoch before the move; its result for the partition and its response."""
     asked = FetchPartition(partition=0, current_leader_epoch=0, fetch_offset=0, partition_max_bytes=1000)
     message = FetchRequest(max_wait_ms=0, topics=[FetchTopic("", ORDERS_ID, [asked])])
-    response = await Fetch(known, cluster.brokers[1], 1000).handle(request(ApiKey.FETCH, 16), message)
+    response = await Fetch(known, cluster.brokers[1], 1000, NOT_ASKED).handle(request(ApiKey.FETCH, 16), message)
     return response.responses[0].partitions[0], response
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -170,13 +171,45 @@ class TestProduce:
             await self.produce(replicas, acks=0, topic="nowhere")
 
 
+@pytest.mark.parametrize(
+    ("is_leader", "is_confirmed", "replica", "expected"),
+    [
+        (True, True, -1, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (True, False, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (False, False, -1, ErrorCode.OFFSET_OUT_OF_RANGE),  # of a follower: its consumer asks the leader
+        (True, False, 2, ErrorCode.OFFSET_OUT_OF_RANGE),  # for a follower
+    ],
+)
+async def test_a_leader_that_may_be_replaced_tells_no_consumer_that_an_offset_is_out_of_range(
+    replicas: Replicas,
+    monkeypatch: pytest.MonkeyPatch,
+    is_leader: bool,
+    is_confirmed: bool,
+    replica: int,
+    expected: ErrorCode,
+) -> None:
+    async def confirm(topic_partition: TopicPartition) -> bool:
+        assert topic_partition == ORDERS_0
+        return is_confirmed
+
+    monkeypatch.setattr(replicas, "partition", lambda topic_partition: SimpleNamespace(is_leader=is_leader))
+    monkeypatch.setattr("klamm.broker.handlers.fetch.current_leader", lambda *facts: None)
+    replicas.data = FetchData(ErrorCode.OFFSET_OUT_OF_RANGE)
+    message = FetchRequest(replica_id=BrokerId(replica), topics=[FetchTopic("orders", ZERO_ID, [FetchPartition(0)])])
+
+    handler = Fetch(cache(), replicas, 1000, confirm)  # type: ignore[arg-type]
+    response = await handler.handle(request(ApiKey.FETCH, 12), message)
+
+    assert response.responses[0].partitions[0].error_code == expected
+
+
 class TestFetch:
     async def fetch(self, replicas: Replicas, version: int, **fields: Any) -> FetchResponse:
         topic = FetchTopic("orders" if version < 13 else "", ORDERS_ID if version >= 13 else ZERO_ID)
         topic.partitions = [FetchPartition(partition=0, fetch_offset=5, partition_max_bytes=1000)]
         fields = {"max_wait_ms": 50, "min_bytes": 10, "max_bytes": 1 << 30, **fields}
         message = FetchRequest(topics=[topic], **fields)
-        handler = Fetch(cache(), replicas, 57_671_680)  # type: ignore[arg-type]
+        handler = Fetch(cache(), replicas, 57_671_680, NOT_ASKED)  # type: ignore[arg-type]
         response = await handler.handle(request(ApiKey.FETCH, version), message)
         response.encode(version)
         return response
@@ -216,7 +249,7 @@ class TestFetch:
     ) -> None:
         brokers = [broker(1, rack="a"), broker(2, rack="b"), broker(3, "OTHER", rack="b")]
         known = cache(update({"orders": [partition(0, 1)]}, brokers))
-        handler = Fetch(known, replicas, 1000, is_rack_aware=is_rack_aware)  # type: ignore[arg-type]
+        handler = Fetch(known, replicas, 1000, NOT_ASKED, is_rack_aware=is_rack_aware)  # type: ignore[arg-type]
         replicas.data = FetchData(preferred_replica=BrokerId(2))
         asked = FetchTopic("orders", partitions=[FetchPartition(partition=0, fetch_offset=5, partition_max_bytes=10)])
 

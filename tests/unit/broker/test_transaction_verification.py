@@ -180,6 +180,7 @@ def test_a_batch_is_refused_if_the_coordinator_does_not_confirm_its_partition(ru
         assert await leader.verify(knows_abortable=False) == {P0: ErrorCode.INVALID_TXN_STATE}
         assert await leader.append() == ErrorCode.INVALID_TXN_STATE
         assert leader.verification.failures == 2
+        assert leader.verification.times.count == 2
 
     run(body)
 

@@ -1,4 +1,4 @@
-"""Starting the crash guard: what a kernel without pidfds answers, at once or for the moment."""
+"""Starting the crash guard: where it can never run, and what a kernel answers that refuses a pidfd for the moment."""
 
 import errno
 import os
@@ -40,6 +40,18 @@ async def test_a_kernel_that_refuses_pidfds_can_never_run_a_crash_guard(
     with pytest.raises(NoCrashGuard, match=os.strerror(number)):
         await GuardProcesses().start()
 
+    assert not spawned
+
+
+async def test_process_1_of_a_container_has_no_crash_guard_which_the_kernel_would_kill_with_it(
+    monkeypatch: pytest.MonkeyPatch, spawned: list[str]
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+
+    with pytest.raises(NoCrashGuard, match="process 1 of its container") as raised:
+        await GuardProcesses().start()
+
+    assert raised.value.remedy == "Start the node by a process of the container that outlives it"
     assert not spawned
 
 

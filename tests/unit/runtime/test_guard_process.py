@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from klamm.runtime import guard_process
 from klamm.runtime.guard_process import (
     Session,
     apply_line,
@@ -54,6 +55,10 @@ def test_the_crash_guard_parses_session_password_timeout_servers_and_record_path
         b"", b"watch", b"watch 1f aabb 6000 zk-1:2181", b"watch xyz aabb 6000 zk-1:2181 -",
         b"watch 1f abc 6000 zk-1:2181 -", b"watch 1f aabb soon zk-1:2181 -", b"watch 1f aabb 6000 zk-1 -",
         b"watch 1f aabb 6000 zk-1:port -", b"forget", b"forget me", b"close 1f", b"\xff\xfe\x00",
+        b"watch 2a aabb 6000 127.0.0.1:65536 -", b"watch 2a aabb 6000 127.0.0.1:0 -",
+        b"watch 2a aabb 0 zk-1:2181 -", b"watch 2a aabb -5 zk-1:2181 -", b"watch 2a aabb 2147483648 zk-1:2181 -",
+        b"watch 2a aabb " + b"9" * 400 + b" zk-1:2181 -", b"watch 0 aabb 6000 zk-1:2181 -",
+        b"watch 1" + b"0" * 16 + b" aabb 6000 zk-1:2181 -", b"watch -1f aabb 6000 zk-1:2181 -",
     ],
 )  # fmt: skip
 def test_the_crash_guard_reports_a_malformed_input_line_and_ignores_that_line(
@@ -128,19 +133,21 @@ def test_the_crash_guard_finds_its_running_parent_process() -> None:
     assert open_parent(os.getppid()) is not None
 
 
-@pytest.mark.parametrize("is_reaped", [False, True])
+@pytest.mark.parametrize("reaped", ["never", "before", "meanwhile"])
 def test_the_crash_guard_records_the_signal_that_ended_the_process(
-    child: subprocess.Popen[bytes], is_reaped: bool
+    child: subprocess.Popen[bytes], reaped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pidfd = os.pidfd_open(child.pid)
     child.kill()
     select.select([pidfd], [], [])
-    if is_reaped:
+    if reaped == "before":
         child.wait()
+    if reaped == "meanwhile":
+        monkeypatch.setattr(guard_process, "_wait_status_of_zombie", lambda pid: child.wait() and None)
     status = read_wait_status(pidfd, child.pid)
 
     if status is None:
-        assert is_reaped  # kernels before 6.15 forget the status of a process that its parent has waited for
+        assert reaped != "never"  # kernels before 6.15 forget the status of a process that its parent has waited for
     else:
         assert b'"signal":9,' in record_of(status)
 

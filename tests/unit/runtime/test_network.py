@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
 
 import pytest
 import uvloop
@@ -33,6 +33,33 @@ def test_accepted_tcp_sockets_have_the_configured_buffer_sizes(factory) -> None:
         # Linux doubles what it is told, for its own bookkeeping
         assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (60_000, 120_000)
         assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
+        await listener.close()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(scenario())
+
+
+@pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_tcp_keepalive_is_on_at_both_ends(factory) -> None:  # type: ignore[no-untyped-def]
+    async def scenario() -> None:
+        accepted: asyncio.Queue[asyncio.BaseTransport] = asyncio.Queue()
+
+        class Accepted(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                self.transport = transport
+                accepted.put_nowait(transport)
+
+        network = RealNetwork()
+        listener = await network.listen(Accepted, "127.0.0.1", 0)
+        await listener.start()
+        connected = await network.connect(Accepted, "127.0.0.1", listener.port)
+        blocking = await asyncio.to_thread(RealBlockingWorld().connect, "127.0.0.1", listener.port, 10.0, 10.0)
+
+        ends = [connected.transport, *[await accepted.get() for _ in range(3)]]
+        sockets = [end.get_extra_info("socket") for end in ends]
+        sockets.append(vars(blocking)["_socket"])
+        assert all(end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for end in sockets)
+        blocking.close()
         await listener.close()
 
     with asyncio.Runner(loop_factory=factory) as runner:
@@ -219,3 +246,58 @@ def test_of_two_addresses_that_answer_at_the_same_time_one_is_used(
         runner.run(scenario())
     for _, right in pairs:
         right.close()
+
+
+_MANY: Final = bytes(64 << 20)  # more than the buffers of both systems hold
+
+
+def _read_rest(accepted: socket.socket) -> int:
+    """The number of bytes up to the end of the connection. Raises ConnectionResetError where it was reset."""
+    count = 0
+    while part := accepted.recv(1 << 20):
+        count += len(part)
+    return count
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+@pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_discarded_connection_delivers_nothing_of_what_the_system_still_had_to_send(
+    factory: Callable[[], asyncio.AbstractEventLoop] | None, listening: socket.socket
+) -> None:
+    async def scenario() -> None:
+        connected = await RealNetwork().connect(_Connected, "127.0.0.1", listening.getsockname()[1])
+        connected.transport.write(_MANY)
+        networks.discard(connected.transport)
+        await connected.is_lost
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(scenario())
+    accepted, _ = listening.accept()
+    with accepted, pytest.raises(ConnectionResetError):
+        _read_rest(accepted)
+
+
+def test_a_discarded_blocking_connection_delivers_nothing_of_what_the_system_still_had_to_send(
+    listening: socket.socket,
+) -> None:
+    blocking = RealBlockingWorld().connect("127.0.0.1", listening.getsockname()[1], 10.0, 0.01)
+    with pytest.raises(BlockingIOError):
+        blocking.send([_MANY])
+    blocking.discard()
+    accepted, _ = listening.accept()
+    with accepted, pytest.raises(ConnectionResetError):
+        _read_rest(accepted)
+
+
+class _Connected(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.is_lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost.set_result(None)

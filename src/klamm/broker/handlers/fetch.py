@@ -1,8 +1,10 @@
 """Fetch, for consumers and followers. Source: KafkaApis.handleFetchRequest (3.9)."""
 
+import asyncio
 import uuid
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import compress, groupby
+from operator import attrgetter, itemgetter
 from typing import Final, cast
 
 from klamm.broker.current_leaders import current_leader, leader_endpoints
@@ -38,14 +40,26 @@ _FIRST_WITH_REPLICA_STATE: Final = 15
 _FIRST_WITH_NODE_ENDPOINTS: Final = 16
 _ERRORS_WITH_CURRENT_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
+_data_of, _error_of = itemgetter(1), attrgetter("error")
+
+ConfirmLeadership = Callable[[TopicPartition], Awaitable[bool]]
+"""Whether it is certain that no other broker had become leader of the partition when this was called."""
+
 
 class Fetch:
     """Serves Fetch."""
 
     def __init__(
-        self, cache: MetadataCache, replicas: ReplicaManager, fetch_max_bytes: int, *, is_rack_aware: bool = False
+        self,
+        cache: MetadataCache,
+        replicas: ReplicaManager,
+        fetch_max_bytes: int,
+        confirm_leadership: ConfirmLeadership,
+        *,
+        is_rack_aware: bool = False,
     ) -> None:
         """`is_rack_aware`: consumers are sent to in-sync followers in their own rack."""
+        self._confirm_leadership = confirm_leadership
         self._is_rack_aware = is_rack_aware
         self._cache = cache
         self._replicas = replicas
@@ -57,6 +71,8 @@ class Fetch:
         """Answer Fetch: read the requested partitions, and count the bytes for consumers and followers separately."""
         params = self._read_params(request, message)
         answer = await self._replicas.fetch(params, await self._read_partitions(request, message, params.replica_id))
+        if not params.is_follower and ErrorCode.OFFSET_OUT_OF_RANGE in map(_error_of, map(_data_of, answer.partitions)):
+            answer = await self._confirm_out_of_range(answer)
         response = FetchResponse(error_code=answer.error, session_id=answer.session_id)
         leaders: set[BrokerId] = set()
         rest = request.slices.begin(self._add_results(request, params, answer, response, leaders))
@@ -67,6 +83,29 @@ class Fetch:
             endpoints = leader_endpoints(self._cache, leaders, request.peer.listener)
             response.node_endpoints = [FetchResponseNodeEndpoint(*endpoint) for endpoint in endpoints]
         return response
+
+    async def _confirm_out_of_range(self, answer: FetchAnswer) -> FetchAnswer:
+        """Replace OFFSET_OUT_OF_RANGE by NOT_LEADER_OR_FOLLOWER where another broker may lead the partition.
+
+        A leader that was replaced and does not know it lacks what its successor has: the consumer would go back to the
+        log start, or skip records up to the log end.
+        """
+        found = list(answer.partitions)
+        at = [i for i, (_, data) in enumerate(found) if data.error is ErrorCode.OFFSET_OUT_OF_RANGE]
+        unconfirmed = await asyncio.gather(*(self._is_unconfirmed(found[i][0]) for i in at))
+        for i in compress(at, unconfirmed):
+            cached, data = found[i]
+            found[i] = cached, data._replace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return answer._replace(partitions=found)
+
+    async def _is_unconfirmed(self, cached: CachedPartition) -> bool:
+        """Whether this broker takes itself for the partition's leader, and may have been replaced."""
+        topic_partition = cached.topic_partition
+        if topic_partition is None:
+            return False
+        hosted = self._replicas.partition(topic_partition)
+        is_leader = hosted is not None and hosted.is_leader
+        return is_leader and not await self._confirm_leadership(topic_partition)
 
     def _read_params(self, request: Request, message: FetchRequest) -> FetchParams:
         """What holds for the whole fetch, from a request of any version."""
