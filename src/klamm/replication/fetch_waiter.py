@@ -76,11 +76,11 @@ class FetchWaiter:
     __slots__ = (
         "_wakeup",
         "answered_at",
+        "answers_at_once",
         "changed",
         "fetched_after",
         "fetched_at_ms",
         "is_follower",
-        "is_hurried",
         "is_woken",
         "replica_id",
         "stays",
@@ -98,7 +98,7 @@ class FetchWaiter:
         """The number of the last answer in the session: see `leadership_proof`."""
         self.fetched_after = NEVER
         """The number of the answer after which the follower made its newest fetch."""
-        self.is_hurried = False
+        self.answers_at_once = False
         """Whether the follower is to fetch again soon, so that its fetch is answered without waiting for data."""
         self.is_woken = False
         """Whether something changed that ends a wait, since the last wait or since a fetch began to read."""
@@ -109,9 +109,9 @@ class FetchWaiter:
         self.is_woken = True
         self._end_wait()
 
-    def hurry(self) -> None:
+    def answer_at_once(self) -> None:
         """Have the current fetch, or else the next one, answered at once."""
-        self.is_hurried = True
+        self.answers_at_once = True
         self.wake()
 
     def _end_wait(self) -> None:

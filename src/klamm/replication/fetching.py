@@ -166,7 +166,7 @@ class FetchService:
             and not outcome.is_urgent
             and outcome.size < params.min_bytes
             and self._waiting < self._limit
-            and not context.waiter.is_hurried
+            and not context.waiter.answers_at_once
             and context.has_partitions()
         )
 
@@ -189,7 +189,7 @@ class FetchService:
                     return
                 outcome = await self._read_changed(context, params, results, is_first=False)
                 is_late = not was_woken and pause == until
-                if is_late or context.waiter.is_hurried or outcome.is_urgent or outcome.size >= params.min_bytes:
+                if is_late or context.waiter.answers_at_once or outcome.is_urgent or outcome.size >= params.min_bytes:
                     return
                 is_held = outcome.is_held
         finally:

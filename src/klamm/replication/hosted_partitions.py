@@ -88,20 +88,31 @@ class HostedPartitions:
 
 @dataclass(slots=True)
 class PartitionHealth:
-    """Counts of the partitions hosted here; the last four fields count only partitions led here."""
+    """Counts of the partitions hosted here; those from `led` on count only partitions led here.
 
+    A transaction without a batch since `late_before_ms` is late.
+    """
+
+    late_before_ms: int = 0
     hosted: int = 0
+    producer_ids: int = 0
     led: int = 0
     under_replicated: int = 0
     under_min_isr: int = 0
     at_min_isr: int = 0
     reassigning: int = 0
+    with_late_transactions: int = 0
 
     def add(self, partition: Partition) -> None:
-        """Count the partition: hosted, led, under-replicated, under or at min ISR, being reassigned."""
+        """Count the partition, its producers, and what is wrong with it."""
         self.hosted += 1
-        if not partition.is_leader or partition.log is None:
+        if partition.log is None:
             return
+        self.producer_ids += len(partition.log.producers)
+        if not partition.is_leader:
+            return
+        oldest_ms = partition.log.producers.oldest_transaction_ms
+        self.with_late_transactions += oldest_ms is not None and oldest_ms < self.late_before_ms
         in_sync = len(partition.isr_state.isr)
         self.led += 1
         self.under_replicated += in_sync < len(partition.assignment.origin)

@@ -30,9 +30,9 @@ class LeadershipProof:
         if not self.proven.done() and self._partition.is_leader and not self._partition.unheard_members(self._since):
             self.proven.set_result(None)
 
-    def hurry(self) -> None:
+    def request_fetches(self) -> None:
         """Have the members that have not fetched yet do so."""
-        self._partition.hurry_followers(self._partition.unheard_members(self._since))
+        self._partition.answer_fetches_at_once(self._partition.unheard_members(self._since))
 
     def leave(self) -> None:
         """Wait no more; without anybody who waits, the proof is given up."""
@@ -55,7 +55,7 @@ class LeadershipProofs:
         if proof is None or proof.proven.done():  # where it was given up, it proves nothing
             proof = self._under_way[key] = LeadershipProof(partition, self._answers)
             proof.check()
-            proof.hurry()
+            proof.request_fetches()
         proof.waiting += 1
         return proof
 
@@ -63,7 +63,7 @@ class LeadershipProofs:
         """Number the answer to a follower's fetch, which has just been made."""
         self._answers += 1
         waiter.answered_at = self._answers
-        waiter.is_hurried = False
+        waiter.answers_at_once = False
 
     def on_fetch(self, waiter: FetchWaiter) -> None:
         """Note that a follower has fetched, and complete the proofs that waited only for that."""

@@ -395,11 +395,11 @@ class Partition:
         }
         return [b for b in self.isr_state.maximal if b != self.context.broker_id and b not in heard]
 
-    def hurry_followers(self, brokers: Container[BrokerId]) -> None:
+    def answer_fetches_at_once(self, brokers: Container[BrokerId]) -> None:
         """Answer the fetches of these followers at once, so that they fetch again."""
         for watcher in self._followers:
             if watcher.waiter.replica_id in brokers:
-                watcher.waiter.hurry()
+                watcher.waiter.answer_at_once()
 
     def _record_implicit_fetch(self, watcher: CachedPartition, end: int) -> None:
         """Count a follower as caught up whose incremental fetch left the partition out, since nothing had changed.

@@ -331,9 +331,12 @@ class ReplicaManager:
         """The partitions whose log directory has failed."""
         return self._hosted.offline
 
-    async def partition_health(self) -> PartitionHealth:
-        """Count the partitions by health, without blocking the loop for long."""
-        health = PartitionHealth()
+    async def partition_health(self, late_before_ms: int = 0) -> PartitionHealth:
+        """Count the partitions by health, without blocking the loop for long.
+
+        A transaction without a batch since `late_before_ms` is late.
+        """
+        health = PartitionHealth(late_before_ms)
         for count, partition in enumerate(list(self._hosted), 1):
             health.add(partition)
             if count % 1_000 == 0:

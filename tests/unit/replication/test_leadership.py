@@ -20,6 +20,7 @@ from klamm.wire.messages import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
 )
+from klamm.wire.records import NewRecord, build_batch, header_at
 
 NONE = ErrorCode.NONE
 IDS = (1, 2, 3)
@@ -286,6 +287,22 @@ def test_adding_replicas_of_a_reassigning_partition_do_not_count_as_under_replic
         await order(cluster, 1, 5, isr=isr, replicas=(1, 2, 3, 4), **assigned)
         health = await cluster.brokers[1].partition_health()
         assert (health.reassigning, health.under_replicated) == expected
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("leader", "late"), [(1, 1), (2, 0)])
+def test_producers_are_counted_at_all_replicas_and_late_transactions_at_the_leader(
+    run: Run, leader: int, late: int
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, leader, 5)
+        producers = cluster.log(1).producers
+        header = header_at(build_batch([NewRecord(b"x")], producer_id=7, producer_epoch=0, transactional=True))
+        producers.on_batch_written(header, 0, max_timestamp=1_000)
+        for late_before_ms, expected in ((1_000, 0), (1_001, late)):
+            health = await cluster.brokers[1].partition_health(late_before_ms)
+            assert (health.producer_ids, health.with_late_transactions) == (1, expected)
 
     run(scenario)
 

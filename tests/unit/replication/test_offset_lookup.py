@@ -176,10 +176,21 @@ def test_offset_for_leader_epoch_returns_the_end_of_the_largest_epoch_not_above_
     run(scenario)
 
 
-def test_an_offset_for_leader_epoch_request_to_a_follower_is_rejected(run: Run) -> None:
+def test_an_offset_for_leader_epoch_request_to_a_follower_or_for_an_unknown_partition_is_rejected(run: Run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(2)
         assert cluster.brokers[1].end_of_epoch(P0, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, (-1, -1))
+        unknown = cluster.brokers[1].end_of_epoch(TopicPartition("no such", 0), 0)
+        assert unknown == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, (-1, -1))
+
+    run(scenario)
+
+
+def test_an_offset_for_leader_epoch_request_for_an_offline_log_gets_kafka_storage_error(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await led(cluster)
+        cluster.brokers[1].set_offline([P0])
+        assert cluster.brokers[1].end_of_epoch(P0, 0) == (ErrorCode.KAFKA_STORAGE_ERROR, (-1, -1))
 
     run(scenario)
 
