@@ -6,6 +6,7 @@ budget, so that a busy application does not displace the rest of the journal.
 
 import asyncio
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from klamm.coordinator.group import Group
@@ -94,9 +95,12 @@ class DecisionJournal:
         group.journal_cause = self._begin(GROUP, GROUPS, group=group.group_id, step="rebalance", **facts,
                                           **_member_facts(cause.member))  # fmt: skip
 
-    def waiting(self, group: Group, missing: Iterable[Member]) -> None:
-        """Write that a rebalance has been waiting for these members for a while."""
-        self._group(group, "waiting", missing=_listed_members(missing))
+    def waiting(self, group: Group, missing: Iterable[tuple[Member, int]]) -> None:
+        """Write that a rebalance has been waiting for these members for a while, and since when each is silent (ms)."""
+        listed = [
+            {**_member_facts(member), "silent_ms": silent_ms} for member, silent_ms in islice(missing, MAX_LISTED)
+        ]
+        self._group(group, "waiting", missing=listed)
 
     def removed(self, group: Group, member: Member, why: str) -> None:
         """Write that a member was removed from the group, and why."""
@@ -204,8 +208,3 @@ def _member_facts(member: Member | None) -> dict[str, Any]:
         return {}
     facts = {"member": member.member_id, "client": member.client_id, "host": member.client_host}
     return facts if member.instance_id is None else {**facts, "instance": member.instance_id}
-
-
-def _listed_members(members: Iterable[Member]) -> list[dict[str, Any]]:
-    """Return the facts on the first members, at most MAX_LISTED, for a line of the journal."""
-    return [_member_facts(member) for _, member in zip(range(MAX_LISTED), members, strict=False)]

@@ -39,6 +39,11 @@ class Sessions:
             member.session_timer.cancel()
         self._set_timer(loop, group, member)
 
+    def silence_ms(self, member: Member) -> int:
+        """How long the member has sent nothing that extends its session."""
+        left_s = member.session_deadline - asyncio.get_running_loop().time()
+        return round(member.session_timeout_ms - left_s * 1000)
+
     def _set_timer(self, loop: asyncio.AbstractEventLoop, group: Group, member: Member) -> None:
         """Start the timer of the member's session for its current deadline."""
         member.session_timer_at = member.session_deadline

@@ -1,4 +1,4 @@
-"""Every error of the coordinators' APIs: a test for each, Kafka's list, and what is common to all APIs."""
+"""Every error of the coordinators' and the administration's APIs: a test for each, Kafka's list, what is common."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -44,9 +44,21 @@ KAFKA: Final[Mapping[str, str]] = {
     "INVALID_COMMIT_OFFSET_SIZE REQUEST_TIMED_OUT UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION",
     "WriteTxnMarkers": "INVALID_PRODUCER_EPOCH UNKNOWN_TOPIC_OR_PARTITION NOT_LEADER_OR_FOLLOWER "
     "TRANSACTION_COORDINATOR_FENCED",
+    "DeleteRecords": "OFFSET_OUT_OF_RANGE UNKNOWN_TOPIC_OR_PARTITION NOT_LEADER_OR_FOLLOWER REQUEST_TIMED_OUT",
+    "ListOffsets": "NOT_LEADER_OR_FOLLOWER FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH UNKNOWN_TOPIC_OR_PARTITION "
+    "KAFKA_STORAGE_ERROR LEADER_NOT_AVAILABLE OFFSET_NOT_AVAILABLE",
+    "OffsetForLeaderEpoch": "NOT_LEADER_OR_FOLLOWER FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH "
+    "UNKNOWN_TOPIC_OR_PARTITION KAFKA_STORAGE_ERROR",
+    "DescribeLogDirs": "KAFKA_STORAGE_ERROR",
+    "AlterReplicaLogDirs": "LOG_DIR_NOT_FOUND KAFKA_STORAGE_ERROR REPLICA_NOT_AVAILABLE",
+    "CreateTopics": "REQUEST_TIMED_OUT INVALID_TOPIC_EXCEPTION TOPIC_ALREADY_EXISTS INVALID_PARTITIONS "
+    "INVALID_REPLICATION_FACTOR INVALID_REPLICA_ASSIGNMENT INVALID_CONFIG NOT_CONTROLLER INVALID_REQUEST "
+    "POLICY_VIOLATION",
+    "DeleteTopics": "REQUEST_TIMED_OUT NOT_CONTROLLER INVALID_REQUEST TOPIC_DELETION_DISABLED",
 }
 """What the comments of Kafka's response classes list (3.9), but for errors of authorization, the next generation of
-groups, and what is common to all: loading and moved coordinators."""
+groups, of message formats and brokers that klamm does not have, and what is common to all: loading and moved
+coordinators. DeleteTopics lists INVALID_TOPIC_EXCEPTION, too, but Kafka answers UNKNOWN_TOPIC_OR_PARTITION."""
 
 
 def test_the_table_of_coordinator_errors_has_every_error_that_kafka_lists() -> None:

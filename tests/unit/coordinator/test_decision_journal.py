@@ -78,6 +78,7 @@ def test_the_journal_names_the_leaving_member_that_caused_a_rebalance_and_remove
         assert steps(own)[:3] == ["rebalance", "waiting", "removed"]
         assert "shut down" in own[0].facts["why"]
         assert own[1].ts_ms - own[0].ts_ms == LATE_JOIN_S * 1000
+        assert [m["silent_ms"] for m in own[1].facts["missing"]] == [own[1].ts_ms - own[0].ts_ms]
         assert own[2].facts["why"] == "it did not join within 60000 ms"
 
     play(body)

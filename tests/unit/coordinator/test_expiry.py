@@ -49,6 +49,21 @@ def test_offsets_of_a_group_with_members_do_not_expire() -> None:
     play(body, **SHORT)
 
 
+def test_an_offset_does_not_expire_while_a_transaction_has_another_one_that_compaction_would_remove() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P0: 5, P1: 5})
+        later = CommitRequest(GROUP, {P0: Offset(8)})
+        await room.groups.commit_transactional_offsets(TransactionalCommitRequest(ProducerIdAndEpoch(7, 2), later))
+        await asyncio.sleep(75)
+
+        room.groups.on_transaction_completed(7, [0], True)
+
+        assert room.fetch() == {P0: 8}
+        assert list(room.log.stored())[3:] == ["orders-1: removed"]
+
+    play(body, **SHORT)
+
+
 def test_offsets_expire_also_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
@@ -214,13 +229,13 @@ def test_an_unfinished_txn_offset_commit_is_dropped_when_its_partition_is_delete
     play(body)
 
 
-def test_expiry_of_a_committed_offset_keeps_the_pending_offset_of_an_open_transaction() -> None:
+def test_an_offset_does_not_expire_while_a_loaded_transaction_has_another_one() -> None:
     async def body(room: Room) -> None:
         await room.commit({P0: 5})
         await write_transactional(room, offset_records(6))
         other = await take_over(room)
         await asyncio.sleep(75)
-        assert other.fetch() == {}
+        assert other.fetch() == {P0: 5}
         other.groups.on_transaction_completed(7, [0], True)
         assert other.fetch() == {P0: 6}
 

@@ -8,14 +8,12 @@ from tests.support.waiting import settle
 from tests.unit.coordinator.transactions_room import ID, P0, P1, P2, Room, play
 
 from klamm.coordinator.requests import ProducerIdAndEpoch
-from klamm.coordinator.topic_partitions import TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.ports import NoLeader
 from klamm.coordinator.transactions.states import COMPLETE_COMMIT, PREPARE_COMMIT
 from klamm.coordinator.transactions.transaction import Transaction
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.replication.leadership import LeadershipChange
 
 COMPLETE = {True: "Commit", False: "Abort"}
 
@@ -298,123 +296,6 @@ def test_writing_the_final_transaction_state_is_retried_while_the_log_is_unavail
         await asyncio.sleep(1)
         assert room.transaction.state is COMPLETE_COMMIT
         assert room.coordinator.counts.completion_retries == 0
-
-    play(body)
-
-
-# ---- another coordinator
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_the_next_transaction_coordinator_writes_the_markers_with_its_own_epoch(commit: bool) -> None:
-    async def body(room: Room) -> None:
-        producer = await room.ongoing(P0, P1)
-        room.leaders.errors[P1] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-        await room.end(producer, commit=commit)
-        await settle()
-        room.resign(7)
-        await asyncio.sleep(1)
-        assert len(room.leaders.markers) == 1
-
-        other = await room.successor(7)
-
-        assert room.leaders.markers[-1].coordinator_epoch == 7
-        assert room.leaders.markers[-1].partitions == {P0, P1}
-        assert other.transaction.state == f"Complete{COMPLETE[commit]}"
-        assert await other.end(producer, commit=commit) == ErrorCode.NONE
-        await other.coordinator.close()
-
-    play(body)
-
-
-def test_a_coordinator_that_stays_leader_writes_markers_with_its_newest_leader_epoch() -> None:
-    async def body(room: Room) -> None:
-        producer = await room.ongoing(P0)
-        await room.elect(5)  # after another coordinator in epoch 4, of which this broker was not told
-        room.coordinator._ownership.elected(0, 3)  # comes late
-        await room.end(producer)
-        await settle()
-        assert [m.coordinator_epoch for m in room.leaders.markers] == [5]
-
-        await room.add(producer, P0)
-        room.resign(6)
-        room.coordinator._ownership.elected(0, 7)
-        await room.elect(9)  # while the partition is loaded
-        await room.end(producer)
-        await settle()
-        assert [m.coordinator_epoch for m in room.leaders.markers] == [5, 9]
-
-    play(body)
-
-
-def test_a_partition_of_transaction_state_that_is_made_anew_is_served() -> None:
-    async def body(room: Room) -> None:
-        await room.elect(5)
-        deleted = TopicPartition(TRANSACTIONS_TOPIC, 0)
-        room.coordinator.on_leadership_change(LeadershipChange(deleted=(deleted,)))
-        assert (await room.init()).error == ErrorCode.NOT_COORDINATOR
-
-        await room.elect(0)
-
-        assert (await room.init()).error == ErrorCode.NONE
-
-    play(body)
-
-
-def test_a_transaction_read_only_in_part_gets_no_markers_where_leadership_is_lost_meanwhile() -> None:
-    async def body(room: Room) -> None:
-        await room.end(await room.ongoing(P0))
-        await settle()
-        assert [state.split()[0] for state in room.stored()][-2:] == ["PrepareCommit", "CompleteCommit"]
-        room.leaders.markers.clear()
-        room.log.reads_left = len(room.stored()) - 1
-
-        other = await room.successor()
-
-        assert room.leaders.markers == []
-        assert (await other.init()).error == ErrorCode.NOT_COORDINATOR
-        await other.coordinator.close()
-
-    play(body, transaction_state_log_load_buffer_size=1)
-
-
-def test_an_open_transaction_continues_at_the_next_transaction_coordinator() -> None:
-    async def body(room: Room) -> None:
-        producer = await room.ongoing(P0)
-        other = await room.successor()
-        assert await other.add(producer, P1) == ErrorCode.NONE
-        assert await other.end(producer) == ErrorCode.NONE
-        await settle()
-        assert other.leaders.markers[-1].partitions == {P0, P1}
-        await other.coordinator.close()
-
-    play(body)
-
-
-def test_a_transaction_state_stored_after_the_coordinators_resignation_is_not_applied() -> None:
-    async def body(room: Room) -> None:
-        producer = await room.producer()
-        room.log.held = []
-        waiting = asyncio.ensure_future(room.add(producer, P0))
-        await settle()
-        room.resign(1)
-        await room.elect(2)
-        room.log.release()
-        assert await waiting == ErrorCode.NOT_COORDINATOR
-        assert room.transaction.pending is None
-
-    play(body)
-
-
-def test_transaction_requests_during_loading_get_coordinator_load_in_progress() -> None:
-    async def body(room: Room) -> None:
-        producer = await room.producer()
-        room.resign(1)
-        room.coordinator._ownership.elected(0, 2)
-        assert await room.add(producer, P0) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert (await room.coordinator.list_transactions((), (), -1)).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await settle()
-        assert await room.add(producer, P0) == ErrorCode.NONE
 
     play(body)
 

@@ -12,7 +12,8 @@ def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[TopicP
     """The partitions whose committed offsets expired by `offsets.retention.minutes`.
 
     These are offsets of an empty group, of topics that no member reads, and of a group that never had members. Nothing
-    expires during a rebalance, nor while another commit for the partition is under way.
+    expires during a rebalance, nor while another commit for the partition is under way or waits for the end of its
+    transaction: the tombstone would follow that commit in the log, where compaction keeps the last record of a key.
     """
     if group.protocol_type is None:
         return _expired(group, now_ms, retention_ms, lambda offset: offset.commit_timestamp)
@@ -36,6 +37,6 @@ def _expired(group: Group, now_ms: int, retention_ms: int, starts_at: Callable[[
         end = offset.expire_timestamp
         if end is None:
             end = starts_at(offset) + retention_ms
-        if now_ms >= end and not group.offsets.is_pending(partition):
+        if now_ms >= end and not group.offsets.is_unstable(partition):
             expired.append(partition)
     return expired

@@ -78,7 +78,8 @@ def _await_joins(context: CoordinatorContext, group: Group) -> None:
 def _report_late_members(context: CoordinatorContext, group: Group) -> None:
     """Write to the journal which members the rebalance is still waiting for."""
     group.late_timer = None
-    context.journal.waiting(group, [m for m in group.members.values() if not m.awaits_join])
+    missing = (m for m in group.members.values() if not m.awaits_join)
+    context.journal.waiting(group, ((m, context.sessions.silence_ms(m)) for m in missing))
 
 
 def complete_if_all_joined(context: CoordinatorContext, group: Group) -> None:

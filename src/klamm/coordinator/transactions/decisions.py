@@ -177,6 +177,11 @@ def plan_complete(transaction: Transaction, now_ms: int) -> Transition:
     return _moved(transaction, PREPARED[transaction.state], now_ms)._replace(partitions=frozenset())
 
 
+def as_stored(transaction: Transaction) -> Transition:
+    """Return what the log has of a transaction, to be stored again."""
+    return _moved(transaction, transaction.state, transaction.updated_ms)
+
+
 def _moved(transaction: Transaction, state: TransactionState, now_ms: int) -> Transition:
     """The transition to another state that changes nothing else of the transaction."""
     return Transition(

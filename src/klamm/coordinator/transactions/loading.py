@@ -10,7 +10,7 @@ import structlog
 from klamm.coordinator.ownership import Loading, PartitionOwnership
 from klamm.coordinator.topic_partitions import TRANSACTIONS_TOPIC
 from klamm.coordinator.transactions.context import TransactionContext
-from klamm.coordinator.transactions.markers import resume_completions, start_completion
+from klamm.coordinator.transactions.markers import resume_completions, start_loaded_completions
 from klamm.coordinator.transactions.owned import Owned, StatePartition
 from klamm.coordinator.transactions.records import read_key, read_value
 from klamm.coordinator.transactions.states import PREPARED
@@ -97,10 +97,9 @@ class TransactionOwnership(PartitionOwnership):
         if not self.is_wanted(number, loading):
             return 0
         owned = self.partition(number).owned = Owned(number, loading.epoch, loaded.by_id)
-        # their tasks begin once the partition is served
-        for transaction in owned.transactions.values():
-            if transaction.state in PREPARED:
-                start_completion(self._context, owned, transaction)
+        # the task begins once the partition is served
+        prepared = [transaction for transaction in owned.transactions.values() if transaction.state in PREPARED]
+        start_loaded_completions(self._context, owned, prepared)
         return len(owned.transactions)
 
     def unload(self, number: int) -> int:

@@ -4,17 +4,18 @@ Source: TransactionMarkerChannelManager.scala, TransactionMarkerRequestCompletio
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
 from klamm.client.errors import ConnectionLost, UnsupportedVersion
 from klamm.coordinator.transactions.context import TransactionContext
-from klamm.coordinator.transactions.decisions import plan_complete
+from klamm.coordinator.transactions.decisions import as_stored, plan_complete
 from klamm.coordinator.transactions.owned import Owned
 from klamm.coordinator.transactions.ports import Marker, NoLeader, by_leader
-from klamm.coordinator.transactions.state_log import store
+from klamm.coordinator.transactions.records import transaction_record
+from klamm.coordinator.transactions.state_log import append, store
 from klamm.coordinator.transactions.states import PREPARE_COMMIT
 from klamm.coordinator.transactions.transaction import Transaction, Transition
 from klamm.model.cluster import Address
@@ -42,10 +43,48 @@ class Fenced(Exception):
 
 def start_completion(context: TransactionContext, owned: Owned, transaction: Transaction) -> None:
     """Write the markers and then the end of a prepared transaction, in the background."""
+    transition = _begin_completion(context, transaction)
+    context.tasks.start(_complete(context, owned, transaction, transition))
+
+
+def _begin_completion(context: TransactionContext, transaction: Transaction) -> Transition:
+    """Begin the transition that follows the markers: nothing else may change the transaction until then."""
     transition = plan_complete(transaction, context.clock.now_ms())
     transaction.has_failed_fence = False
     transaction.begin(transition.state)
-    context.tasks.start(_complete(context, owned, transaction, transition))
+    return transition
+
+
+def start_loaded_completions(context: TransactionContext, owned: Owned, prepared: Sequence[Transaction]) -> None:
+    """Write the markers of prepared transactions that were just loaded, once every replica has their decisions."""
+    if prepared:
+        ends = [(transaction, _begin_completion(context, transaction)) for transaction in prepared]
+        context.tasks.start(_complete_loaded(context, owned, ends))
+
+
+async def _complete_loaded(
+    context: TransactionContext, owned: Owned, ends: Sequence[tuple[Transaction, Transition]]
+) -> None:
+    """Write the markers and then the end of each of these transactions.
+
+    What is loaded from the end of the log may be on this broker only. If it failed after the first markers, the next
+    coordinator would not know the decision, and could take the other one for the remaining partitions. So the first
+    decision is stored again: when it is replicated, all that was loaded is.
+    """
+    record = transaction_record(as_stored(ends[0][0]), ends[0][0].transactional_id, context.clock.now_ms())
+    while context.transactions.is_current(owned):
+        error = await append(context, owned, [record], ends[0][0].timeout_ms)
+        if not error:
+            break
+        log.info(
+            "transaction markers wait: the replicas of __transaction_state do not have all decisions that were loaded",
+            partition=owned.number,
+            reason=error.name,
+        )
+        await asyncio.sleep(RETRY_BACKOFF_S)
+    if context.transactions.is_current(owned):
+        for transaction, transition in ends:
+            context.tasks.start(_complete(context, owned, transaction, transition))
 
 
 def resume_completions(context: TransactionContext, owned: Owned) -> None:

@@ -19,6 +19,8 @@ class Owned:
     transactions: dict[str, Transaction] = field(default_factory=dict)
     given_up: list[Transaction] = field(default_factory=list)
     """Prepared ones whose markers were fenced: they stay so as long as the leader epoch does."""
+    is_replicated: bool = False
+    """Whether the in-sync replicas are known to have all that was loaded: they have something that was stored later."""
 
 
 @dataclass(slots=True, eq=False)

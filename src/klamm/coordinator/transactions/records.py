@@ -7,6 +7,7 @@ from klamm.coordinator.transactions.transaction import Partitions, Transaction, 
 from klamm.coordinator.versioned_records import UnknownRecord, decode_record, encode_record, version_of
 from klamm.model.ids import TopicPartition
 from klamm.wire.messages import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from klamm.wire.records import NewRecord
 
 _KEY: Final = "a key in __transaction_state"
 _VALUE: Final = "a value in __transaction_state"
@@ -34,6 +35,11 @@ def transaction_value(transition: Transition) -> bytes:
         transition.start_ms,
     )
     return encode_record(value, _VALUE_VERSION)
+
+
+def transaction_record(transition: Transition, transactional_id: str, now_ms: int) -> NewRecord:
+    """Return the record that stores this transition."""
+    return NewRecord(transaction_value(transition), transaction_key(transactional_id), now_ms)
 
 
 def _by_topic(partitions: Partitions) -> list[PartitionsSchema]:

@@ -13,6 +13,7 @@ from klamm.coordinator.transactions.context import TransactionContext
 from klamm.coordinator.transactions.decisions import (
     InitStep,
     Plan,
+    as_stored,
     fenced_epoch,
     plan_add,
     plan_end,
@@ -119,11 +120,17 @@ async def _store_plan(context: TransactionContext, owned: Owned, transaction: Tr
 async def add_partitions(
     context: TransactionContext, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Partitions
 ) -> ErrorCode:
-    """Add the partitions to the producer's transaction and store it; return the error code."""
+    """Add the partitions to the producer's transaction and store it; return the error code.
+
+    Partitions that it has may be on this broker only, if they were loaded from the end of the log: the transaction is
+    stored again. If this broker failed, the next coordinator would not know of them, and they would get no marker.
+    """
     found = _find(context, transactional_id)
     if isinstance(found, ErrorCode):
         return found
     plan = plan_add(found.transaction, producer, partitions, context.clock.now_ms())
+    if plan is ErrorCode.NONE and not found.owned.is_replicated:
+        plan = as_stored(found.transaction)
     return await _store_plan(context, *found, plan)
 
 

@@ -11,7 +11,7 @@ import structlog
 from klamm.coordinator.decision_journal import MAX_LISTED
 from klamm.coordinator.transactions.context import TransactionContext
 from klamm.coordinator.transactions.owned import Owned
-from klamm.coordinator.transactions.records import transaction_key, transaction_value
+from klamm.coordinator.transactions.records import transaction_record
 from klamm.coordinator.transactions.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -67,9 +67,7 @@ async def store(
     """
     if not context.transactions.is_current(owned):
         return ErrorCode.NOT_COORDINATOR
-    record = NewRecord(
-        transaction_value(transition), transaction_key(transaction.transactional_id), context.clock.now_ms()
-    )
+    record = transaction_record(transition, transaction.transactional_id, context.clock.now_ms())
     error = await append(context, owned, [record], transition.timeout_ms)
     if not context.transactions.is_current(owned):
         return error or ErrorCode.NOT_COORDINATOR
@@ -96,6 +94,8 @@ def _note(context: TransactionContext, transaction: Transaction, transition: Tra
     step = _STEPS[transition.state]
     if transition.state is ONGOING:
         added = sorted(transition.partitions - transaction.partitions)
+        if not added:
+            return  # it is stored again
         step = "partitions added" if transaction.state is ONGOING else step
         facts |= {"partitions": by_topic(added[:MAX_LISTED]), "count": len(added)}
     elif transition.state in PREPARED:
@@ -113,4 +113,5 @@ def _note(context: TransactionContext, transaction: Transaction, transition: Tra
 async def append(context: TransactionContext, owned: Owned, records: Sequence[NewRecord], timeout_ms: int) -> ErrorCode:
     """Append the records in one batch and wait for the replicas; returns the error for producers."""
     appended = await context.log.append(owned.number, build_batch(records), _ALL_REPLICAS, timeout_ms)
+    owned.is_replicated |= not appended.error
     return _ERRORS.get(appended.error, appended.error)
