@@ -14,7 +14,7 @@ from klamm.controller.states import PartitionState, ReplicaState, can_all_move, 
 from klamm.controller.topic import Partition, Topic
 from klamm.model.assignment import ReplicaAssignment, assignment_of
 from klamm.model.brokers import Broker
-from klamm.model.ids import NO_BROKER, BrokerId, shared_ids
+from klamm.model.ids import BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.store import Unreadable
 
@@ -118,6 +118,8 @@ class ControllerContext:
     """Records of pending deletions that are finished, and still stored in ZooKeeper."""
     reassigning: Partitions = field(default_factory=dict)
     """Partitions with replicas to add or to remove."""
+    to_complete: Partitions = field(default_factory=dict)
+    """Partitions that have their target, while ZooKeeper refused the rest of phase B: their leader may not know it."""
     last_sent_assignments: dict[Partition, tuple[ReplicaAssignment, int]] = field(default_factory=dict)
     """The assignment and leader epoch last sent to all replicas of a moving partition. A retry of the same step does
     not send them again. Cleared when a broker starts."""
@@ -276,9 +278,11 @@ class ControllerContext:
         self.partition_count += 1
         return partition
 
-    def list_replicas(self, broker: BrokerId, partitions: Iterable[Partition]) -> None:
-        """Add these partitions to the broker's replicas, in state NonExistent."""
-        self.replica_states.setdefault(broker, {}).update(dict.fromkeys(partitions, ReplicaState.NON_EXISTENT))
+    def list_replicas(
+        self, broker: BrokerId, partitions: Iterable[Partition], state: ReplicaState = ReplicaState.NON_EXISTENT
+    ) -> None:
+        """Add these partitions to the broker's replicas, in this state."""
+        self.replica_states.setdefault(broker, {}).update(dict.fromkeys(partitions, state))
 
     def put_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> None:
         """Replace the partition's assignment.
@@ -341,6 +345,7 @@ class ControllerContext:
                 self.replica_states[broker].pop(partition, None)
                 self.offline_dirs.get(broker, {}).pop(partition, None)
             self.reassigning.pop(partition, None)
+            self.to_complete.pop(partition, None)
             self.last_sent_assignments.pop(partition, None)
             self.half_deleted.pop(partition, None)
             self.led_by.get(partition.leader, {}).pop(partition, None)
@@ -423,18 +428,6 @@ class ControllerContext:
             listed[partition] = None
         if state is PartitionState.OFFLINE and self.is_to_be_deleted(partition):
             self._offline_in_deletion += 1
-
-    def start_led(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Set those partitions Online that have a live leader, as `start` does; return the others."""
-        others: list[Partition] = []
-        live = self.live
-        for p in partitions:
-            leader = NO_BROKER if p.leadership is None else p.leadership.leader
-            if leader in live and (not self.offline_dirs or self.is_online(leader, p)):
-                p.state = PartitionState.ONLINE
-            else:
-                others.append(p)
-        return others
 
     def move_replicas(
         self, broker: BrokerId, partitions: Collection[Partition], target: ReplicaState

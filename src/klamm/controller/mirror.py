@@ -19,6 +19,7 @@ from klamm.controller.decisions.changes import is_another_topic
 from klamm.controller.loading import add_partitions, add_topics, put_states, remove_topics
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.state_encoder import StateEncoder
+from klamm.controller.states import INITIAL_REPLICA_STATE
 from klamm.controller.steps import READ_PARTITIONS, READ_TOPICS
 from klamm.controller.topic import Partition, Topic
 from klamm.model.errors import KlammError
@@ -254,7 +255,8 @@ class Mirror:
             new = {n: z for n, z in found.items() if n not in self.context.topics}
             for name in [n for n in found if n not in new]:
                 unread += await self._update(self.context.topics[name], found[name])
-            unread += await add_topics(self.context, self.slices, new, {n: z.topic_id for n, z in new.items()})
+            ids = {n: z.topic_id for n, z in new.items()}
+            unread += await add_topics(self.context, self.slices, new, ids, INITIAL_REPLICA_STATE)
             self.mzxids.update((n, z.mzxid) for n, z in found.items())
         return unread
 
@@ -279,7 +281,7 @@ class Mirror:
         async for piece in self.slices.over(gone):
             self.context.remove_partitions(piece)
         added = {n: a for n, a in znode.partitions.items() if n not in topic.partitions}
-        return await add_partitions(self.context, self.slices, topic, added)
+        return await add_partitions(self.context, self.slices, topic, added, INITIAL_REPLICA_STATE)
 
     def _forget(self, partitions: Iterable[Partition]) -> None:
         """Stop counting these partitions, which are removed, among those without a readable state."""

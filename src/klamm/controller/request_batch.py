@@ -5,7 +5,7 @@ Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -55,7 +55,9 @@ class _Collected:
     metadata_partitions: Partitions = field(default_factory=dict)
     stops: dict[BrokerId, dict[Partition, StopReplicaPartitionState]] = field(default_factory=dict)
     topics: list[Topic] = field(default_factory=list)
-    """Topics of which every partition is sent to its live replicas and, as metadata, to all brokers."""
+    """Topics of which every partition is sent to its live replicas."""
+    metadata_topics: list[Topic] = field(default_factory=list)
+    """Topics of which every partition is sent as metadata."""
 
     def release_states(self) -> None:
         """Free the partition states that requests share."""
@@ -115,22 +117,32 @@ class RequestBatch:
         self._collected.metadata_partitions[partition] = None
         self._collected.metadata_to_all = True
 
-    def add_existing_replicas(self, broker: BrokerId, partitions: Iterable[Partition]) -> None:
-        """Add a LeaderAndIsr without `is_new` to one broker, and an UpdateMetadata to all brokers."""
-        if listed := dict.fromkeys(partitions):
-            self._collected.leader_and_isr[broker].update(listed)
+    def add_changes(self, changed: Iterable[Partition], recipients: Mapping[BrokerId, Collection[Partition]]) -> None:
+        """Add a LeaderAndIsr for each of these brokers, and an UpdateMetadata with the changed partitions for all.
+
+        It does for many partitions what `add_leader_and_isr` does without `is_new`, and costs less.
+        """
+        if listed := dict.fromkeys(changed):
             self._collected.metadata_partitions.update(listed)
             self._collected.metadata_to_all = True
+        for broker, partitions in recipients.items():
+            if partitions and broker in self._context.registered:
+                self._collected.leader_and_isr[broker].update(dict.fromkeys(partitions))
 
     @property
     def takes_whole_topics(self) -> bool:
-        """Whether `add_whole_topic` may be called, which depends on the versions of the requests."""
+        """Whether whole topics may be added, which depends on the versions of the requests."""
         return self._encoder.encodes_topics
 
     def add_whole_topic(self, topic: Topic) -> None:
-        """Add a LeaderAndIsr without `is_new` to the live replicas of all partitions, and an UpdateMetadata to all."""
+        """Add a LeaderAndIsr without `is_new` to the live replicas of all partitions, and no UpdateMetadata."""
         self._collected.topics.append(topic)
-        self._collected.metadata_to_all = True
+
+    def add_metadata_of_whole_topics(self, brokers: Collection[BrokerId], topics: Collection[Topic]) -> None:
+        """Add an UpdateMetadata with all partitions of these topics to these brokers; each partition has a state."""
+        if brokers and topics:
+            self._collected.metadata_topics += topics
+            self._collected.metadata_brokers.update(dict.fromkeys(brokers))
 
     def add_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[Partition]) -> None:
         """Add an UpdateMetadata to these brokers; without partitions it has only the broker list."""
@@ -163,8 +175,10 @@ class RequestBatch:
         async with self._sending:
             collected, self._collected = self._collected, _Collected()
             try:
-                whole = await self._encode_topics(collected.topics)
+                whole = EncodedParts(self._context, self._encoder)
+                await self._encode(collected.topics, whole.add_leader_and_isr)
                 await self._send_leader_and_isr(collected, whole, cause)
+                await self._encode(collected.metadata_topics, whole.add_metadata)
                 await self._send_metadata(collected, whole, cause)
                 await self._send_stops(collected, cause)
                 await self._free_sent_states(collected)
@@ -182,14 +196,12 @@ class RequestBatch:
         """Those of these brokers that are registered, in order."""
         return sorted(b for b in brokers if b in self._context.registered)
 
-    async def _encode_topics(self, topics: Iterable[Topic]) -> EncodedParts:
-        """Encode the states of whole topics, a part of a topic at a time."""
-        whole = EncodedParts()
+    async def _encode(self, topics: Iterable[Topic], add: Callable[[Topic, list[Partition]], None]) -> None:
+        """Add the states of whole topics to requests, a part of a topic at a time."""
         for topic in topics:
             for partitions in parts_of(topic):
                 await self._slices.checkpoint(len(partitions))
-                whole.add(self._context, self._encoder, topic, partitions)
-        return whole
+                add(topic, partitions)
 
     async def _send_leader_and_isr(self, collected: _Collected, whole: EncodedParts, cause: str) -> None:
         """Queue LeaderAndIsr, as a rule one per broker; brokers share the state of a partition."""

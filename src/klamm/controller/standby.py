@@ -64,6 +64,8 @@ class Standby:
         """Whether the mirror has been read, and is followed."""
         self.losses = 0
         """Mirrors that were lost."""
+        self._journalled_loss = ""
+        """The reason of the last loss in the journal; empty once a mirror was complete after it."""
         self._reads_before = 0
         """Znodes that earlier mirrors read."""
         self._may_follow = asyncio.Event()
@@ -158,7 +160,7 @@ class Standby:
         try:
             session = await self._ports.open_session()
         except KlammError as error:
-            self._journal_line("standby", lost=str(error))
+            self._journal_loss(str(error))
             return RETRY_BACKOFF_S
         if not self._may_follow.is_set():  # an election came before the session: its term needs no mirror
             await session.close()
@@ -186,6 +188,7 @@ class Standby:
     def _on_current(self, mirror: Mirror) -> None:
         """Write to the journal that the mirror has read everything and can be used after an election."""
         self.is_current = True
+        self._journalled_loss = ""
         context = mirror.context
         facts = {"topic_count": len(context.topics), "partition_count": context.partition_count}
         self._journal_line("standby", **facts)
@@ -194,7 +197,13 @@ class Standby:
         """Write to the journal why the mirror cannot be used any more."""
         mirror.lose(why)
         self.losses += 1
-        self._journal_line("standby", lost=why)
+        self._journal_loss(why)
+
+    def _journal_loss(self, why: str) -> None:
+        """Write to the journal why this node has no mirror, unless the line before has the same reason."""
+        if why != self._journalled_loss:
+            self._journalled_loss = why
+            self._journal_line("standby", lost=why)
 
     def _journal_line(self, kind: str, **facts: object) -> None:
         """Write a line with a cause of its own to the journal."""

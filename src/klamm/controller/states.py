@@ -56,6 +56,10 @@ REPLICA_VALID_PREVIOUS: Final = {
 """By state, the states from which a replica may enter it."""
 
 
+INITIAL_REPLICA_STATE: Final = ReplicaState.ONLINE
+"""The state in which a new controller finds all replicas; it moves those of dead brokers to another one."""
+
+
 def can_move(state: PartitionState, target: PartitionState) -> bool:
     """Whether a partition may go from `state` to `target`."""
     return state in PARTITION_VALID_PREVIOUS[target]

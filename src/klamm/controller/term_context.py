@@ -1,5 +1,6 @@
 """What handlers use during one term: settings, memory, ZooKeeper, channels, journal, timers."""
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from klamm.controller.topic import Partition
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.time_slices import Slices
-from klamm.telemetry.journal import STATE_FOUND, Journal, by_topic
+from klamm.telemetry.journal import STATE_FOUND, Journal, LeaderChange, by_topic
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.partition_states import StatesRead
 
@@ -73,13 +74,18 @@ class TermContext:
     def apply_elections(self, strategy: str, plan: ElectionPlan, written: Mapping[Partition, LeaderAndIsr]) -> None:
         """Put elected leaders into memory and journal, and queue requests to their replicas."""
         self._journal_states("states", written)
+        decisions: list[LeaderChange] = []
+        recipients: defaultdict[BrokerId, list[Partition]] = defaultdict(list)
         for p, state in written.items():
             choice, passed_over = plan.decided[p]
             assert choice is not None, f"the state of {p} was written without an election decision"
-            self.journal.leader_decision(self.cause, strategy, p, p.leadership, state, passed_over, choice.unclean)
+            decisions.append((p, p.leadership, state, passed_over, choice.unclean))
             self.context.put_leadership(p, state)
             self.metrics.unclean_elections += choice.unclean
-            self.batch.add_leader_and_isr(choice.recipients, p, is_new=False)
+            for broker in choice.recipients:
+                recipients[broker].append(p)
+        self.journal.leader_decisions(self.cause, strategy, decisions)
+        self.batch.add_changes(written, recipients)
         self.context.move(written, PartitionState.ONLINE)
 
     def apply_removals(self, broker: BrokerId, written: Mapping[Partition, LeaderAndIsr]) -> None:
@@ -87,10 +93,12 @@ class TermContext:
         self._journal_states("states", written)
         offline, dropped = [(broker, "replica went offline")], [(broker, "a reassignment takes its replica away")]
         is_live = broker in self.context.live
+        decisions: list[LeaderChange] = []
         for p, state in written.items():
             why = dropped if is_live and broker not in p.assignment.target else offline
-            self.journal.leader_decision(self.cause, "isr-removal", p, p.leadership, state, why)
+            decisions.append((p, p.leadership, state, why, False))
             self.context.put_leadership(p, state)
+        self.journal.leader_decisions(self.cause, "isr-removal", decisions)
 
     def apply_restarts(
         self, restarted: Mapping[Partition, tuple[BrokerId, ...]], written: Mapping[Partition, LeaderAndIsr]

@@ -7,10 +7,11 @@ request with a newer one, or to look at it.
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import Any, Final, TypeVar
 
 from klamm.controller.context import ControllerContext
 from klamm.controller.encoded_bodies import SharedState
@@ -26,22 +27,23 @@ from klamm.wire.source import JoinedElements
 
 StateT = TypeVar("StateT")
 
+_LEADER: Final = itemgetter(LeaderAndIsr._fields.index("leader"))
+_REPLICAS: Final = itemgetter(ReplicaAssignment._fields.index("replicas"))
+
 
 def may_be_sent_whole(context: ControllerContext, topic: Topic) -> bool:
     """Whether a new controller sends the topic as a whole, if all its partitions are `sent_to_live_replicas`."""
     return not context.offline_dirs and topic.name not in context.topics_to_be_deleted
 
 
-def sent_to_live_replicas(context: ControllerContext, partitions: Iterable[Partition]) -> bool:
+def sent_to_live_replicas(context: ControllerContext, partitions: Collection[Partition]) -> bool:
     """Whether each of these partitions has a state and a live replica.
 
     Brokers are sent the stored assignments: no reassignment completes before a new controller has sent all states.
     """
-    if not all(p.leadership and p.assignment.replicas for p in partitions):
+    if not all(p.leadership for p in partitions):
         return False
     live = context.live
-    if live.issuperset(context.replica_states):
-        return True
     assigned = {p.assignment.replicas for p in partitions}  # a few for many partitions
     return not any(live.isdisjoint(replicas) for replicas in assigned)
 
@@ -86,32 +88,47 @@ class TopicPart:
             )
 
 
-@dataclass(slots=True)
 class EncodedParts:
-    """The states of whole topics, for all requests of one send."""
+    """The states of whole topics, for all requests of one send.
 
-    leader_and_isr: "dict[BrokerId, LeaderAndIsrStates]" = field(default_factory=dict)
-    """By live broker."""
-    metadata: "list[MetadataStates]" = field(default_factory=list)
-    """For one UpdateMetadata each."""
-    _leaders_of_replicas: set[tuple[BrokerId, tuple[BrokerId, ...]]] = field(default_factory=set)
-    _metadata_suffixes: "_MetadataSuffixes | None" = None
+    LeaderAndIsr is made first; what was encoded for it stays in `Partition.encoded` until UpdateMetadata is made.
+    """
 
-    def add(self, context: ControllerContext, encoder: StateEncoder, topic: Topic, partitions: list[Partition]) -> None:
-        """Encode the states of these partitions of a topic."""
-        leaderships = [p.leadership for p in partitions if p.leadership is not None]
-        assignments = [p.assignment for p in partitions]
-        part = TopicPart(
-            topic, topic.removals, partitions, leaderships, assignments, context.live, encoder.has_recovery_state
-        )
-        common = encoder.common
+    def __init__(self, context: ControllerContext, encoder: StateEncoder) -> None:
+        self._context = context
+        self._encoder = encoder
+        self.leader_and_isr: dict[BrokerId, LeaderAndIsrStates] = {}
+        """By live broker."""
+        self.metadata: list[MetadataStates] = []
+        """For one UpdateMetadata each."""
+        self._leaders_of_replicas: set[tuple[BrokerId, tuple[BrokerId, ...]]] = set()
+        self._metadata_suffixes = _MetadataSuffixes(encoder, context.live)
+
+    def add_leader_and_isr(self, topic: Topic, partitions: list[Partition]) -> None:
+        """Add these partitions of a topic to the LeaderAndIsr request of each live broker with replicas of them."""
+        part = self._part(topic, partitions)
+        encoded = [p.encoded for p in partitions]
+        if not all(encoded):
+            self._encoder.prepare(partitions)
+            encoded = [p.encoded for p in partitions]
+        self._add_to_live_replicas(part, encoded)
+        pairs = zip(map(_LEADER, part.leaderships), map(_REPLICAS, part.assignments), strict=True)
+        self._leaders_of_replicas.update(pairs)
+
+    def add_metadata(self, topic: Topic, partitions: list[Partition]) -> None:
+        """Add these partitions of a topic to the UpdateMetadata for all brokers."""
+        part, common = self._part(topic, partitions), self._encoder.common
         encoded = [p.encoded or common(p) for p in partitions]
         for p in partitions:
             p.encoded = b""  # frees it
-        self._add_leader_and_isr(encoder, part, encoded)
-        self._add_metadata(encoder, part, encoded)
-        pairs = zip(leaderships, assignments, strict=True)
-        self._leaders_of_replicas.update([(leadership.leader, assignment.replicas) for leadership, assignment in pairs])
+        self._add_to_metadata(part, encoded)
+
+    def _part(self, topic: Topic, partitions: list[Partition]) -> TopicPart:
+        """These partitions with what they have now."""
+        leaderships = [p.leadership for p in partitions if p.leadership is not None]
+        assignments = [p.assignment for p in partitions]
+        live, with_recovery = self._context.live, self._encoder.has_recovery_state
+        return TopicPart(topic, topic.removals, partitions, leaderships, assignments, live, with_recovery)
 
     def leaders(self) -> dict[BrokerId, set[int]]:
         """By broker, the leaders of the partitions with a replica on it."""
@@ -121,8 +138,9 @@ class EncodedParts:
                 leaders.setdefault(broker, set()).add(leader)
         return leaders
 
-    def _add_leader_and_isr(self, encoder: StateEncoder, part: TopicPart, encoded: list[bytes]) -> None:
-        """Add the encoded states to the LeaderAndIsr request of each live broker with replicas of these partitions."""
+    def _add_to_live_replicas(self, part: TopicPart, encoded: list[bytes]) -> None:
+        """Add the encoded states to the LeaderAndIsr requests."""
+        encoder = self._encoder
         suffix = encoder.leader_and_isr_suffix((), (), 0)
         if any(a.adding or a.removing for a in part.assignments) or any(s.recovery for s in part.leaderships):
             suffix = b""
@@ -130,25 +148,26 @@ class EncodedParts:
                 common + encoder.leader_and_isr_suffix(a.adding, a.removing, s.recovery)
                 for common, a, s in zip(encoded, part.assignments, part.leaderships, strict=True)
             ]
+        alike: defaultdict[tuple[BrokerId, ...], list[bytes]] = defaultdict(list)
+        for state, (replicas, _, _) in zip(encoded, part.assignments, strict=True):
+            alike[replicas].append(state)
         held: defaultdict[BrokerId, list[bytes]] = defaultdict(list)
-        for state, assignment in zip(encoded, part.assignments, strict=True):
-            for broker in assignment.replicas:
-                held[broker].append(state)
-        for broker, its in held.items():
-            if broker in part.live:
-                states = self.leader_and_isr.get(broker)
-                if states is None:
-                    states = self.leader_and_isr[broker] = LeaderAndIsrStates(broker)
-                states.add(part, JoinedElements(suffix.join(its) + suffix, len(its)))
+        counts: defaultdict[BrokerId, int] = defaultdict(int)
+        for replicas, states in alike.items():
+            joined = suffix.join(states) + suffix
+            for broker in part.live.intersection(replicas):
+                held[broker].append(joined)
+                counts[broker] += len(states)
+        for broker in sorted(held):
+            if broker not in self.leader_and_isr:
+                self.leader_and_isr[broker] = LeaderAndIsrStates(broker)
+            self.leader_and_isr[broker].add(part, JoinedElements(b"".join(held[broker]), counts[broker]))
 
-    def _add_metadata(self, encoder: StateEncoder, part: TopicPart, encoded: list[bytes]) -> None:
+    def _add_to_metadata(self, part: TopicPart, encoded: list[bytes]) -> None:
         """Join the states for all brokers, into the last UpdateMetadata if they fit in."""
-        suffix, live = encoder.metadata_suffix(()), part.live
-        if not live.issuperset(chain.from_iterable({a.replicas for a in part.assignments})):
+        suffix, suffixes = self._encoder.metadata_suffix(()), self._metadata_suffixes
+        if not part.live.issuperset(chain.from_iterable({a.replicas for a in part.assignments})):
             suffix = b""
-            suffixes = self._metadata_suffixes
-            if suffixes is None or suffixes.live != live:
-                suffixes = self._metadata_suffixes = _MetadataSuffixes(encoder, live)
             encoded = [common + suffixes[a.replicas] for common, a in zip(encoded, part.assignments, strict=True)]
         if not self.metadata or len(self.metadata[-1]) + len(encoded) > REQUEST_PARTITIONS:
             self.metadata.append(MetadataStates())

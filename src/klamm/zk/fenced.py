@@ -23,6 +23,8 @@ MAX_BYTES: Final = 400_000
 OP_OVERHEAD_BYTES: Final = 64
 """The assumed size of an operation besides path and data: ACL, lengths, version."""
 DELETES_AT_ONCE: Final = 2_000
+_WITH_DATA: Final = (Create, Set)
+"""The operations that have data; `Create | Set` would be made anew for each operation."""
 _RACES: Final = frozenset({ZkCode.NO_NODE, ZkCode.NODE_EXISTS, ZkCode.BAD_VERSION})
 """Error codes after a concurrent change: the caller reads the znode again."""
 _BATCH_SHRINK_FACTOR: Final = 4
@@ -31,6 +33,14 @@ _BATCH_SHRINK_FACTOR: Final = 4
 
 class ControllerMoved(KlammError):
     """Another controller was elected; this one must not write any more, and has to resign."""
+
+
+class _EpochUnchecked(Exception):
+    """ZooKeeper refused to check the controller epoch, and so applied nothing of the multi."""
+
+    def __init__(self, code: ZkCode) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 class MultiClient(Protocol):
@@ -67,7 +77,10 @@ class FencedWriter:
         Raises ControllerMoved.
         """
         assert 0 < len(ops) <= MAX_OPS, f"{len(ops)} operations cannot be one multi"
-        results = await _multi(self._client, Check(CONTROLLER_EPOCH, self._epoch_version), ops)
+        try:
+            results = await _multi(self._client, Check(CONTROLLER_EPOCH, self._epoch_version), ops)
+        except _EpochUnchecked as error:
+            raise error_of(error.code, CONTROLLER_EPOCH) from error
         return all(result.code is ZkCode.OK for result in results)
 
     async def delete_all(self, paths: Sequence[str]) -> dict[str, ZkCode]:
@@ -96,19 +109,32 @@ async def write_fenced(client: MultiClient, epoch_version: int, ops: Sequence[Op
     ControllerMoved if it changed since, ZkError if it could not be checked.
     """
     assert epoch_version >= 0, "a write that is fenced needs the controller epoch of a won election"
-    return await _write(client, Check(CONTROLLER_EPOCH, epoch_version), ops, MAX_OPS)
+    try:
+        return await _write(client, Check(CONTROLLER_EPOCH, epoch_version), ops, MAX_OPS)
+    except _EpochUnchecked as error:
+        raise error_of(error.code, CONTROLLER_EPOCH) from error
 
 
 async def _write(client: MultiClient, check: Check, ops: Sequence[Op], max_ops: int) -> list[Result]:
-    """Write the operations in batches, several at the same time."""
-    attempts = [_write_batch(client, check, batch, max_ops) for batch in _batches(ops, max_ops)]
+    """Write the operations in batches, several at the same time.
+
+    Where the epoch could be checked for some batches, the operations of the others were refused: what was written must
+    reach the caller. Raises _EpochUnchecked where it could be checked for none.
+    """
+    batches = list(_batches(ops, max_ops))
+    attempts = [_write_batch(client, check, batch, max_ops) for batch in batches]
     if len(attempts) == 1:
         return await attempts[0]
+    outcomes = await asyncio.gather(*attempts, return_exceptions=True)
+    is_checked = any(not isinstance(outcome, BaseException) for outcome in outcomes)
     results: list[Result] = []
-    for outcome in await asyncio.gather(*attempts, return_exceptions=True):
-        if isinstance(outcome, BaseException):
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        if isinstance(outcome, _EpochUnchecked) and is_checked:
+            results += [Result(outcome.code)] * len(batch)
+        elif isinstance(outcome, BaseException):
             raise outcome
-        results += outcome
+        else:
+            results += outcome
     return results
 
 
@@ -124,19 +150,30 @@ async def _write_batch(client: MultiClient, check: Check, batch: Sequence[Op], m
     if failed is None:
         return answers
     narrower = max(1, min(max_ops, len(batch)) // _BATCH_SHRINK_FACTOR)
-    before = await _write(client, check, batch[:failed], narrower)
-    return [*before, answers[failed], *await _write(client, check, batch[failed + 1 :], narrower)]
+    before = await _write_again(client, check, batch[:failed], narrower)
+    return [*before, answers[failed], *await _write_again(client, check, batch[failed + 1 :], narrower)]
+
+
+async def _write_again(client: MultiClient, check: Check, ops: Sequence[Op], max_ops: int) -> list[Result]:
+    """Write what was in a refused multi; its epoch was checked, so operations without a check are refused ones."""
+    try:
+        return await _write(client, check, ops, max_ops)
+    except _EpochUnchecked as error:
+        return [Result(error.code)] * len(ops)
 
 
 async def _multi(client: MultiClient, check: Check, batch: Sequence[Op]) -> list[Result]:
-    """Send the operations and the epoch check as one multi; returns the results of the operations."""
+    """Send the operations and the epoch check as one multi; returns the results of the operations.
+
+    Raises ControllerMoved, _EpochUnchecked.
+    """
     checked, *answers = await client.multi([check, *batch])
     if checked.code is ZkCode.BAD_VERSION:
         raise ControllerMoved(
             f"{CONTROLLER_EPOCH} is no longer at version {check.version}: another controller was elected"
         )
     if checked.code is not ZkCode.OK:
-        raise error_of(checked.code, CONTROLLER_EPOCH)
+        raise _EpochUnchecked(checked.code)
     return answers
 
 
@@ -145,7 +182,7 @@ def _batches(ops: Sequence[Op], max_ops: int) -> Iterator[Sequence[Op]]:
     start = size = 0
     for index, op in enumerate(ops):
         weight = len(op.path) + OP_OVERHEAD_BYTES
-        if isinstance(op, Create | Set):
+        if isinstance(op, _WITH_DATA):
             weight += len(op.data or b"")
         if index > start and (index - start >= max_ops or size + weight > MAX_BYTES):
             yield ops[start:index]

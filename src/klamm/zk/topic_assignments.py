@@ -64,6 +64,8 @@ class AssignmentStore:
             found = _decode_or_reason(topic, result)
             if isinstance(found, str):
                 failed[topic] = found
+                if result.code not in (ZkCode.OK, ZkCode.NO_NODE):
+                    self._writer.add_refused(znodes.topic_path(topic))
             elif found.topic_id != ids[topic] and None not in (found.topic_id, ids[topic]):
                 failed[topic] = "a newer topic has this name by now"
             elif is_first or _differs(found, partitions, ids[topic]):
@@ -71,12 +73,31 @@ class AssignmentStore:
                 payload = znodes.encode_topic(found.topic_id or ids[topic], {**found.partitions, **partitions})
                 writes[topic] = Set(znodes.topic_path(topic), payload, result.stat.version)
         conflicted: list[str] = []
+        refused: dict[str, str] = {}
         for topic, written in zip(writes, await self._writer.write(list(writes.values())), strict=True):
             if written.code is ZkCode.BAD_VERSION:
                 conflicted.append(topic)
             elif written.code is not ZkCode.OK:
-                failed[topic] = f"ZooKeeper answered {written.code.name}"
+                refused[topic] = f"ZooKeeper answered {written.code.name}"
+        for topic in await self._written_before_refusal({t: changes[t] for t in refused}, ids):
+            del refused[topic]
+        failed |= refused
         return conflicted
+
+    async def _written_before_refusal(
+        self, refused: Mapping[str, Changes], ids: Mapping[str, uuid.UUID | None]
+    ) -> list[str]:
+        """The topics whose change was refused although ZooKeeper has it.
+
+        The connection may break after a write, and the client repeats it: of the two answers only the refusal arrives.
+        """
+        written: list[str] = []
+        read = await self._client.get_many([znodes.topic_path(t) for t in refused]) if refused else []
+        for (topic, partitions), result in zip(refused.items(), read, strict=True):
+            found = _decode_or_reason(topic, result)
+            if not isinstance(found, str) and found.topic_id == ids[topic] and not _differs(found, partitions, None):
+                written.append(topic)
+        return written
 
 
 def _differs(found: TopicZnode, wanted: Changes, topic_id: uuid.UUID | None) -> bool:

@@ -4,9 +4,12 @@ import asyncio
 import random
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from tests.support.zookeeper import PATIENT, Ensemble
 
 from klamm.controller.mirror import Mirror, MirrorLost
 from klamm.controller.settings import ControllerSettings
@@ -19,11 +22,13 @@ from klamm.runtime.world import real_world
 from klamm.sim.invariants.contexts import describe
 from klamm.zk import znodes
 from klamm.zk.client import ZooKeeper
+from klamm.zk.operations import Create, Op, Set
 from klamm.zk.store import Store
 
 TOPICS = 20
 PARTITIONS = 10
 CHANGES = 3_000
+LONG_MS = 60_000
 
 
 @pytest.fixture
@@ -42,9 +47,9 @@ async def client(zookeeper: ZooKeeperServer) -> AsyncIterator[ZooKeeper]:
     await opened.close()
 
 
-async def session(server: ZooKeeperServer) -> ZooKeeper:
+async def session(server: ZooKeeperServer, timeout_ms: int = 10_000) -> ZooKeeper:
     """A new session."""
-    client = ZooKeeper(real_world(), server.connect_string, 10_000)
+    client = ZooKeeper(real_world(), server.connect_string, timeout_ms)
     await client.connect(10)
     return client
 
@@ -98,7 +103,8 @@ async def test_a_standby_mirror_equals_zookeeper_after_thousands_of_changes_by_a
     await client.exists("/")
     await mirror.finish(client.seen_zxid)
     await following
-    await mirror._read_changed(list(mirror._changed))
+    if mirror._changed:
+        await mirror._read_changed(list(mirror._changed))
     other = await session(zookeeper)
     fresh = Mirror(other, TimeSlices(), ControllerSettings(BrokerId(1)))
     await fresh.load()
@@ -129,3 +135,42 @@ async def test_a_standby_discards_its_copy_of_the_znodes_when_its_zookeeper_serv
     with pytest.raises(MirrorLost, match="disconnected"):
         await again.finish(0)
     await own.close()
+
+
+@pytest.fixture
+def ensemble(tmp_path: Path) -> Iterator[Ensemble]:
+    """Three servers, which wait long for one that is paused."""
+    servers = Ensemble(tmp_path, options=replace(PATIENT, sync_limit_ticks=LONG_MS // PATIENT.tick_ms))
+    servers.start()
+    yield servers
+    servers.kill()
+
+
+async def test_an_election_gets_all_notices_of_a_standby_mirror_whose_zookeeper_server_lags(ensemble: Ensemble) -> None:
+    follower = ensemble.followers[0]
+    writer, own = await session(ensemble.leader, LONG_MS), await session(follower, LONG_MS)
+    await Store(writer).create_top_level_paths()
+    state = znodes.encode_state(LeaderAndIsr(BrokerId(1), 0, (BrokerId(1),), 1))
+    partitions = [TopicPartition("t", n) for n in range(50)]
+    assignment = {p.partition: ReplicaAssignment((BrokerId(1),)) for p in partitions}
+    topic = znodes.encode_topic(uuid.uuid4(), assignment)
+    creations: list[Op] = [Create(znodes.topic_path("t"), topic), Create(znodes.partitions_path("t"), b"")]
+    for p in partitions:
+        creations += [Create(znodes.partition_path(p), b""), Create(znodes.state_path(p), state)]
+    await writer.multi(creations)
+    await own.sync("/")
+    mirror = Mirror(own, TimeSlices(), ControllerSettings(BrokerId(1)))
+    await mirror.load()
+
+    follower.pause()
+    await writer.multi([Set(znodes.state_path(p), state) for p in partitions])
+    finishing = asyncio.create_task(mirror.finish(writer.seen_zxid))
+    await writer.exists("/")
+    noted_while_it_lagged = mirror.changed_count
+    follower.resume()
+    await finishing
+
+    assert noted_while_it_lagged == 0
+    assert {p.key for p in await mirror.unread_partitions()} == set(partitions)
+    for opened in (own, writer):
+        await opened.close()

@@ -143,6 +143,18 @@ async def test_a_broker_is_asked_while_the_later_topic_has_no_live_leader() -> N
     assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
 
 
+async def test_a_broker_without_an_earlier_log_gets_the_leader_elected_before_its_answer() -> None:
+    cluster = await deleted_offline_then_created_again()
+    await cluster.kill(1)
+    await cluster.start(2)
+    assert "LISR a-0=1/[1]/2/2 -> 1" in await cluster.start(1)
+
+    requests = await leader_and_isr_answer(cluster, 2, ErrorCode.NONE)
+
+    assert "LISR a-0=1/[1]/2/2 -> 2" in requests
+    assert cluster.pending_deletions() == []
+
+
 async def test_without_topic_ids_an_earlier_log_is_deleted_although_the_later_topic_has_no_live_leader() -> None:
     cluster = await deleted_offline_then_created_again()
     await begin_term(cluster, WITHOUT_IDS)

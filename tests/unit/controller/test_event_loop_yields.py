@@ -20,7 +20,7 @@ from klamm.controller.handlers.tool_requests import remove_finished_entries
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.sent_states import leader_and_isr_state
 from klamm.controller.settings import ControllerSettings
-from klamm.controller.states import ReplicaState
+from klamm.controller.states import INITIAL_REPLICA_STATE
 from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
@@ -137,7 +137,7 @@ async def test_encoded_partition_states_are_released_in_several_event_loop_itera
     context.add_brokers([Broker(ONE, ())])
     batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), CountedSlices(PIECE))
     partitions = led(context, "a", 3 * PIECE)
-    batch.add_existing_replicas(ONE, partitions)
+    batch.add_changes(partitions, {ONE: partitions})
 
     async with changes_in_a_pass(lambda: sum(p.shared_state is not None for p in partitions)) as changes:
         await batch.send("c")
@@ -149,14 +149,14 @@ async def test_encoded_partition_states_are_released_in_several_event_loop_itera
 # ---- what is looked at
 
 
-async def test_controller_failover_starts_a_brokers_replicas_in_several_event_loop_iterations() -> None:
-    room = await Room.open(brokers=(1,), topics={"a": [(1,)] * (2 * PIECE)})
+async def test_controller_failover_starts_a_dead_brokers_replicas_in_several_event_loop_iterations() -> None:
+    room = await Room.open(brokers=(1, 2), topics={"a": [(1, 2)] * (2 * PIECE)})
+    room.kill(2)
 
     def started() -> int:
-        replicas = room.term.context.replicas_on(ONE)
-        return sum(state is ReplicaState.ONLINE for state in replicas.values())
+        replicas = room.term.context.replicas_on(TWO)
+        return sum(state is not INITIAL_REPLICA_STATE for state in replicas.values())
 
-    room.term.context.replica_states.clear()
     async with changes_in_a_pass(started) as changes:
         await room.become_controller()
 

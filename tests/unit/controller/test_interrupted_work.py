@@ -106,7 +106,7 @@ async def test_a_replica_whose_removal_from_the_assignment_was_not_written_is_de
     )
     room.channels.take()
     assert any("LISR a-0" in r for r in await room.handle(on_replica_deletion_answer, answer))
-    assert room.term.context.replicas_on(ONE)[room.partition("a-0")] is ReplicaState.NEW
+    assert room.term.context.replicas_on(ONE)[room.partition("a-0")] is ReplicaState.ONLINE
 
     assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in await resume(room))
 

@@ -11,6 +11,7 @@ from tests.unit.controller.deleting import (
     deleted_offline_then_created_again,
     leader_and_isr_answer,
 )
+from tests.unit.controller.reassigning import ask, assigned, join, room_with
 
 from klamm.controller import events
 from klamm.controller.controller import Controller
@@ -18,6 +19,7 @@ from klamm.controller.events import ApiPartitionReassignment, BrokerChange, Even
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.handlers.reassignment_requests import on_api_reassignment
+from klamm.controller.handlers.topic_deletion import on_topic_deletion
 from klamm.controller.sent_states import leader_and_isr_state
 from klamm.controller.watches import retry_events_for
 from klamm.model.errors import ErrorCode
@@ -152,6 +154,22 @@ async def test_a_dead_broker_leaves_the_isr_once_the_retried_state_write_succeed
     assert not any("b-0" in r for r in requests)
 
 
+async def test_a_dead_broker_whose_replica_was_being_added_leaves_the_isr_once_the_retried_write_succeeds() -> None:
+    """A broker that only lost ZooKeeper goes on fetching: its leader would keep it in the ISR."""
+    room = await room_with(1, brokers=(1, 2, 3))
+    await ask(room, a_0=[1, 2, 3])
+    await join(room, 1, 2)
+    room.ensemble.unwritable.add(STATE)
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.stored("a-0").isr == (ONE, TWO)
+
+    room.ensemble.unwritable.clear()
+    await resume(room)
+
+    assert room.stored("a-0").isr == (ONE,)
+
+
 async def test_a_retried_election_replaces_a_dead_leader_in_one_leader_epoch() -> None:
     """Were the dead leader taken out of the ISR first, the partition would be leaderless for a leader epoch."""
     room = await Room.open(topics={"a": [(1, 2, 3)]})
@@ -255,6 +273,38 @@ async def test_replicas_learn_the_state_written_for_a_replaced_reassignment_whos
     assert room.partition("a-0").replicas == (TWO, THREE, ONE), "the assignment is as before"
     assert room.stored("a-0").isr == (ONE,)
     assert f"LISR a-0={room.now('a-0').replace(' ', '')} -> 1,2,3" in requests
+
+
+async def test_the_leader_is_sent_the_assignment_of_a_cancelled_reassignment_once_its_epoch_is_written() -> None:
+    """With its old leader epoch it would ignore the assignment, and keep the replicas that were cancelled."""
+    room = await room_with(1, brokers=(1, 2))
+    await ask(room, a_0=[2])
+    room.ensemble.unwritable.add(STATE)
+    answer, _ = await ask(room, a_0=None)
+    assert (answer.refused, assigned(room)) == ({}, "[1] + [] - []")
+
+    assert not any(r.startswith("LISR") for r in await resume(room))
+    room.ensemble.unwritable.clear()
+    requests = await resume(room)
+
+    assert room.now("a-0") == "1 / [1] / 2 / 2"
+    assert "LISR a-0=1/[1]/2/2 -> 1" in requests
+    assert await resume(room) == []
+
+
+async def test_a_cancelled_reassignment_is_not_finished_once_its_topic_is_deleted() -> None:
+    room = await room_with(1, brokers=(1, 2))
+    await ask(room, a_0=[2])
+    room.ensemble.unwritable.add(STATE)
+    await ask(room, a_0=None)
+    room.ensemble.apply([Create(f"{DELETE_TOPICS}/a")])
+    await room.handle(on_topic_deletion, events.TopicDeletion())
+    room.ensemble.unwritable.clear()
+
+    assert not any(r.startswith("LISR") for r in await resume(room))
+
+    room.term.context.remove_topic("a")
+    assert not room.term.context.to_complete
 
 
 async def test_retrying_a_refused_write_does_not_restart_a_waiting_reassignment() -> None:

@@ -8,11 +8,13 @@ from klamm.controller.events import (
     BrokerChange,
     LeaderAndIsrResponseReceived,
     PartitionReassignmentIsrChange,
+    ResumeAfterFailure,
     TopicChange,
     TopicDeletionStopReplicaResponseReceived,
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.handlers.reassignment_requests import (
     on_state_change,
     on_zk_reassignment,
@@ -25,6 +27,7 @@ from klamm.controller.topic import Partition
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.wire.messages import LeaderAndIsrPartitionError, LeaderAndIsrResponse, LeaderAndIsrTopicError
+from klamm.zk import znodes
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.operations import Set
 
@@ -331,3 +334,57 @@ async def test_a_reassignment_removes_no_replica_while_its_leader_shuts_down_and
     room.term.context.end_shutdown([BrokerId(1)])
     await room.handle(on_state_change, PartitionReassignmentIsrChange(parse_topic_partition("a-0")))
     assert assigned(room) == "[1] + [] - []"
+
+
+async def removed_but_still_assigned(*, is_dead: bool) -> Room:
+    """A reassignment deletes the replica on broker 2, and ZooKeeper refuses to write the assignment without it."""
+    room = await room_with(1, 2)
+    if is_dead:
+        room.kill(2)
+        await room.handle(on_broker_change, BrokerChange())
+    await ask(room, a_0=[1, 3])
+    room.ensemble.unwritable.add("/brokers/topics/a")
+    requests = await join(room, *([1, 3] if is_dead else [1, 2, 3]))
+    assert is_dead or any(r.endswith("+delete -> 2") for r in requests)
+    assert assigned(room) == "[1, 3, 2] + [3] - [2]"
+    room.ensemble.unwritable.clear()
+    return room
+
+
+async def test_a_broker_that_returns_gets_a_replica_whose_removal_from_the_assignment_was_refused() -> None:
+    """Its first LeaderAndIsr is to have all its replicas; were it not sent this one, nobody would delete its log."""
+    room = await removed_but_still_assigned(is_dead=True)
+
+    await room.register(2)
+    requests = await room.handle(on_broker_change, BrokerChange())
+    assert "a-0=" in next(r for r in requests if r.startswith("LISR") and r.endswith("2"))
+
+    requests = await room.handle(on_resume_after_failure, ResumeAfterFailure())
+    assert any(r.startswith("SR a-0") and r.endswith("+delete -> 2") for r in requests)
+    assert assigned(room) == "[1, 3] + [] - []"
+    assert BrokerId(2) in room.term.context.pending_deletions
+
+
+async def test_a_replica_deleted_before_a_refused_write_is_created_again_when_its_reassignment_is_cancelled() -> None:
+    room = await removed_but_still_assigned(is_dead=False)
+
+    _, requests = await ask(room, a_0=None)
+
+    assert assigned(room) == "[1, 2] + [] - []"
+    assert any(r.startswith("LISR a-0") and "2" in r.partition("-> ")[2].split(",") for r in requests)
+    assert room.term.context.replicas_on(BrokerId(2))[room.partition("a-0")] is ReplicaState.ONLINE
+
+
+@pytest.mark.parametrize("is_created", [True, False])
+async def test_only_a_replica_that_a_broker_was_asked_to_create_is_recorded_for_deletion(is_created: bool) -> None:
+    """No broker would answer for the other one, so that its record would stay."""
+    room = await room_with(1, brokers=(1, 2, 3))
+    if not is_created:
+        room.ensemble.unwritable.add(znodes.state_path(parse_topic_partition("a-0")))
+    await ask(room, a_0=[2, 3])
+
+    _, requests = await ask(room, a_0=[3])
+
+    assert assigned(room) == "[3, 1] + [3] - [1]"
+    assert (BrokerId(2) in room.term.context.pending_deletions) is is_created
+    assert any(r.startswith("SR a-0") and r.endswith("-> 2") for r in requests) is is_created

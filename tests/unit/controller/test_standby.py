@@ -8,6 +8,8 @@ import pytest
 from tests.support.controller_nodes import Nodes
 from tests.support.memory_zookeeper import MemoryZooKeeper
 
+from klamm.broker.assembly import is_standby
+from klamm.config.node_config import parse_node_config
 from klamm.controller import mirror as mirrors
 from klamm.controller import standby as standbys
 from klamm.controller.controller import Controller
@@ -16,7 +18,7 @@ from klamm.controller.mirror import Mirror, MirrorSession
 from klamm.controller.observer import Observer
 from klamm.controller.standby import Standby, StandbyPorts
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.zk.errors import ConnectionLoss
+from klamm.zk.errors import ConnectionLoss, NoAuth
 from klamm.zk.operations import Delete, Set
 from klamm.zk.states import SessionState
 from klamm.zk.znodes import decode_state, encode_controller, encode_state, state_path
@@ -247,12 +249,44 @@ async def test_the_metrics_of_a_standby_show_what_it_has_read_and_how_far_it_is_
 
 async def test_opening_the_zookeeper_session_of_a_standby_mirror_is_retried(nodes: Nodes) -> None:
     pair = Pair(nodes)
-    pair.failures = [ConnectionLoss("", "no server"), ConnectionLoss("", "no server")]
+    pair.failures = [ConnectionLoss("", "no server"), ConnectionLoss("", "no quorum"), ConnectionLoss("", "no quorum")]
     await pair.start()
 
     await pair.current()
 
-    assert [f.get("lost") for f in pair.lines("standby")] == ["no server", "no server", None]
+    assert [f.get("lost") for f in pair.lines("standby")] == ["no quorum", "no server", None]
+
+
+async def test_the_loss_of_a_standby_mirror_is_journalled_again_after_another_mirror_was_complete(pair: Pair) -> None:
+    for _ in range(2):
+        (await pair.current()).lose("the same reason")
+        await pair.nodes.eventually(lambda: not pair.standby.is_current)
+    await pair.current()
+
+    assert [f.get("lost") for f in pair.lines("standby")] == [None, "the same reason", None, "the same reason", None]
+
+
+async def test_an_acl_that_forbids_the_watch_is_journalled_once_although_the_node_tries_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = 0
+
+    async def refuse(self: object, path: str) -> None:
+        nonlocal refusals
+        refusals += 1
+        raise NoAuth(path)
+
+    monkeypatch.setattr(MemoryZooKeeper, "watch_subtree", refuse)
+    pair = Pair(nodes)
+    await pair.start()
+
+    await nodes.eventually(lambda: refusals > 2)
+    await pair.elect_node_2()
+    await nodes.settle()
+
+    assert len(pair.lines("standby")) == 1
+    assert "ACL forbids it" in pair.lines("standby")[0]["lost"]
+    assert pair.controller.is_active
 
 
 async def test_an_elected_node_begins_no_mirror_if_its_session_for_one_opens_during_the_term(nodes: Nodes) -> None:
@@ -404,6 +438,24 @@ def test_the_live_brokers_with_the_lowest_ids_keep_standby_mirrors_in_a_large_cl
     mode: StandbyMode, broker: int, live: list[BrokerId], expected: bool
 ) -> None:
     assert keeps_mirror(mode, BrokerId(broker), live) is expected
+
+
+@pytest.mark.parametrize(("broker", "expected"), [(100, True), (101, True), (102, False), (1, False), (2, False)])
+def test_nodes_that_only_serve_as_controller_keep_standby_mirrors_before_those_with_lower_ids(
+    broker: int, expected: bool
+) -> None:
+    live, only = ids(1, 2, 3, 4, 100, 101, 102), ids(99, 100, 101, 102)
+
+    assert keeps_mirror(StandbyMode.AUTO, BrokerId(broker), live, only) is expected
+
+
+@pytest.mark.parametrize(("broker", "expected"), [(100, True), (1, True), (2, False)])
+def test_a_single_node_that_only_serves_as_controller_shares_the_standby_with_the_lowest_id(
+    broker: int, expected: bool
+) -> None:
+    config = parse_node_config(b"zookeeper.connect=zk:2181\nlog.dirs=/d\nklamm.controller.only.brokers=100\n", "x")
+
+    assert is_standby(config, BrokerId(broker), ids(1, 2, 3, 4, 5, 100)) is expected
 
 
 async def _forever() -> None:

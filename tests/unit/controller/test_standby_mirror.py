@@ -16,6 +16,7 @@ from tests.unit.controller.mirrored_room import (
     topic_id,
 )
 
+from klamm.controller.handlers import mirrored
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk import znodes
@@ -108,7 +109,8 @@ async def test_a_controller_started_from_a_standby_mirror_equals_one_that_read_a
     assert len(room.entries("warm")) == 1
 
 
-async def test_an_elected_node_with_a_standby_mirror_reads_only_changed_znodes() -> None:
+async def test_an_elected_node_with_a_standby_mirror_reads_only_changed_znodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrored, "COMPARED_TOPICS", 2)
     room, mirror, _ = await room_with_mirror()
     async with following(mirror):
         room.ensemble.apply([Set(STATE, znodes.encode_state(CHANGED))])

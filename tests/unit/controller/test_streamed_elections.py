@@ -7,8 +7,9 @@ from tests.support.controller_room import Room
 from tests.unit.controller.request_scene import Scene, ids
 
 from klamm.controller.events import BrokerChange
-from klamm.controller.handlers import partitions
+from klamm.controller.handlers import failover, partitions
 from klamm.controller.handlers.brokers import on_broker_change
+from klamm.model.ids import BrokerId
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +59,36 @@ async def test_internal_topics_get_their_new_leaders_first() -> None:
 
     told = [word.split("-")[0] for r in requests if r.startswith("LISR") for word in r.split()[1:] if "=" in word]
     assert told == ["__consumer_offsets"] * 2 + ["a"] * 3 + ["b"]
+
+
+async def test_a_new_controller_elects_and_sends_a_few_leaders_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover, "WRITE_PARTITIONS", 1)
+    monkeypatch.setattr(failover, "REQUEST_PARTITIONS", 3)
+    room = await Room.open(topics={"a": [(1, 2)] * 6})
+    room.kill(1)
+    room.channels.take()
+
+    await room.become_controller()
+
+    leaders = [r for r in room.channels.take() if r.startswith("LISR")]
+    assert [r.count("=2/[2]/2/2") for r in leaders[1:]] == [1, 3, 2]
+
+
+async def test_changes_added_together_are_sent_as_if_they_were_added_one_by_one() -> None:
+    sent: list[list[tuple[int, str, list[str]]]] = []
+    for together in (True, False):
+        scene = Scene(partitions=3)
+        a, b, c = scene.partitions
+        if together:
+            scene.batch.add_changes([a, b, c], {BrokerId(1): [a, c], BrokerId(2): [b], BrokerId(99): [a]})
+        else:
+            for brokers, p in ((ids(1, 99), a), (ids(2), b), (ids(1), c)):
+                scene.batch.add_leader_and_isr(brokers, p, is_new=False)
+        await scene.batch.send("c")
+        sent.append([(to, type(item).__name__, list(map(str, item.partitions))) for to, item in scene.outbox.sent])
+
+    assert sent[0] == sent[1]
+    assert len(sent[0]) > 3
 
 
 async def test_what_is_added_to_a_request_batch_while_it_is_sent_waits_for_the_next_send() -> None:

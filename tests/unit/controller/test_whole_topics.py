@@ -45,11 +45,17 @@ IBPS: Final = ("1.0-IV0", "2.3-IV1", "2.4-IV0", "2.4-IV1", "2.8-IV1", "3.2-IV0",
 
 
 class Sent(NamedTuple):
-    """What a broker is told in one LeaderAndIsr, or in all UpdateMetadata between two of them."""
+    """What a broker is told in one LeaderAndIsr, or by the end in all UpdateMetadata."""
 
-    broker: int
     head: Any
     states: dict[Any, Any]
+
+
+class Told(NamedTuple):
+    """What a broker is told; metadata of whole topics follows elections, so that its place is not compared."""
+
+    leader_and_isr: list[Sent]
+    metadata: list[Sent]
 
 
 class Plan:
@@ -86,8 +92,8 @@ class Plan:
             yield Create(f"{znodes.DELETE_TOPICS}/{name}", b"")
 
 
-async def requests_of_failover(seed: int, ibp: str, from_mirror: bool) -> list[Sent]:
-    """What the brokers of the random cluster are told by a new controller."""
+async def requests_of_failover(seed: int, ibp: str, from_mirror: bool) -> dict[int, Told]:
+    """What the brokers of the random cluster are told by a new controller, by broker."""
     plan = Plan(seed)
     room = await Room.open(BROKERS, plan.topics, ControllerSettings(BrokerId(1), ibp=parse_ibp(ibp)))
     if from_mirror:
@@ -100,12 +106,12 @@ async def requests_of_failover(seed: int, ibp: str, from_mirror: bool) -> list[S
 
     await room.become_controller()
 
-    told: list[Sent] = []
+    told: dict[int, Told] = {}
     builder = RequestBuilder(room.term.context, room.settings, CountedSlices())
     for number, item in room.channels.items:
         for message in await decoded(builder, item, room.term.context.registered[BrokerId(number)]):
-            add(told, number, message)
-    return sorted(told, key=lambda sent: sent.broker)
+            add(told.setdefault(number, Told([], [])), message)
+    return told
 
 
 async def decoded(builder: RequestBuilder, item: ControlItem, broker: Broker) -> list[Any]:
@@ -119,23 +125,21 @@ async def decoded(builder: RequestBuilder, item: ControlItem, broker: Broker) ->
     ]
 
 
-def add(told: list[Sent], broker: int, message: Any) -> None:
-    """Add a message; the states of UpdateMetadata that follow each other are joined, in any order."""
+def add(told: Told, message: Any) -> None:
+    """Add a message; of the states in UpdateMetadata the last one of each partition stays."""
     states: dict[Any, Any] = {(s.topic_name, s.partition_index): s for s in message.ungrouped_partition_states}
     for topic in message.topic_states:
         states |= {(topic.topic_name, topic.topic_id, s.partition_index): s for s in topic.partition_states}
     if isinstance(message, LeaderAndIsrRequest):
-        told.append(
-            Sent(broker, ("LISR", message.controller_epoch, message.broker_epoch, message.live_leaders), states)
-        )
+        assert told.metadata, "the broker list comes first"
+        told.leader_and_isr.append(Sent((message.controller_epoch, message.broker_epoch, message.live_leaders), states))
         return
     assert isinstance(message, UpdateMetadataRequest)
-    head = ("UMR", message.controller_epoch, message.broker_epoch, message.live_brokers)
-    last = next((sent for sent in reversed(told) if sent.broker == broker), None)
-    if last is not None and last.head == head:
-        last.states.update(states)
+    head = message.controller_epoch, message.broker_epoch, message.live_brokers
+    if told.metadata and told.metadata[-1].head == head:
+        told.metadata[-1].states.update(states)
     else:
-        told.append(Sent(broker, head, states))
+        told.metadata.append(Sent(head, states))
 
 
 @pytest.mark.parametrize("ibp", IBPS)
@@ -154,6 +158,47 @@ async def test_failovers_with_and_without_whole_topics_send_brokers_the_same_sta
 
         assert await requests_of_failover(seed, ibp, from_mirror=False) == by_partition, f"seed {seed}"
         assert await requests_of_failover(seed, ibp, from_mirror=True) == by_partition, f"seed {seed}, from a mirror"
+
+
+async def test_new_leaders_are_told_before_the_metadata_of_whole_topics_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failover, "MAX_SENT_BY_PARTITION", 0)
+    room = await Room.open(topics={"a": [(1, 2, 3), (2, 1, 3)], "b": [(3, 2)]})
+    room.kill(1)
+    room.channels.take()
+
+    await room.become_controller()
+
+    assert room.channels.take() == [
+        "UMR -> 2,3",
+        "LISR a-0=1/[1,2,3]/0/0 a-1=2/[2,1,3]/0/0 b-0=3/[3,2]/0/0 -> 2,3",
+        "LISR a-0=2/[2,3]/2/2 -> 2,3",
+        "UMR a-0=2/[2,3]/2/2 -> 2,3",
+        "UMR a-0=2/[2,3]/2/2 a-1=2/[2,1,3]/0/0 b-0=3/[3,2]/0/0 -> 2,3",
+        "LISR a-1=2/[2,3]/1/1 -> 2,3",
+        "UMR a-1=2/[2,3]/1/1 -> 2,3",
+    ]
+    assert not any(p.encoded for p in room.term.context.partitions())
+
+
+async def test_a_broker_without_metadata_gets_that_of_whole_topics_before_the_elections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failover, "MAX_SENT_BY_PARTITION", 0)
+    room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(2, 3)]})
+    room.kill(1)
+    room.kill(3)
+    await room.register(3)
+    room.channels.take()
+
+    await room.become_controller()
+
+    requests = room.channels.take()
+    metadata = [r for r in requests if r.startswith("UMR") and "b-0" in r]
+    assert [r.rpartition(" -> ")[2] for r in metadata] == ["3", "2"]
+    elected = next(n for n, r in enumerate(requests) if "a-0=2/[2]" in r)
+    assert requests.index(metadata[0]) < elected < requests.index(metadata[1])
 
 
 async def test_topics_are_sent_as_a_whole_in_large_clusters_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +242,7 @@ class Scene:
         """The first LeaderAndIsr and the first UpdateMetadata of a send of all topics."""
         for topic in self.topics:
             self.batch.add_whole_topic(topic)
+        self.batch.add_metadata_of_whole_topics(ids(1, 2, 3), self.topics)
         await self.batch.send("c")
         items = [item for _, item in self.sent]
         return (
@@ -221,11 +267,11 @@ async def test_no_states_of_whole_topics_are_joined_for_dead_brokers() -> None:
     """A LeaderAndIsr to a dead broker is never sent: its share of all states would only take time and memory."""
     scene = Scene()
     scene.context.remove_brokers([BrokerId(2)])
-    whole = whole_topics.EncodedParts()
+    whole = whole_topics.EncodedParts(scene.context, StateEncoder(scene.settings))
 
     for topic in scene.topics:
         for partitions in whole_topics.parts_of(topic):
-            whole.add(scene.context, StateEncoder(scene.settings), topic, partitions)
+            whole.add_leader_and_isr(topic, partitions)
 
     assert list(whole.leader_and_isr) == [1]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
-from klamm.zk.errors import NoNode, RequestTooLarge, ZkCode
+from klamm.zk.errors import NoAuth, NoNode, RequestTooLarge, ZkCode
 from klamm.zk.fenced import MAX_OPS, ControllerMoved, chunks, write_fenced
 from klamm.zk.operations import Check, Create, Delete, Op, Result, Set
 from klamm.zk.session import SERVER_PACKET_BYTES
@@ -62,6 +62,35 @@ async def test_a_refused_controller_write_does_not_fail_other_writes_of_its_batc
     assert [r.code is ZkCode.NODE_EXISTS for r in results] == [n % 10 == 0 for n in range(100)]
     assert all(f"/{n}" in ensemble.nodes for n in range(100))
     assert len(client.sizes) < 60  # narrowed quickly: far fewer attempts than writes
+
+
+class RefusingChecks:
+    """A client whose multis with this path may not check the controller epoch."""
+
+    def __init__(self, client: MemoryZooKeeper, path: str) -> None:
+        self._client = client
+        self._path = path
+
+    async def multi(self, operations: Sequence[Op]) -> list[Result]:
+        if any(op.path == self._path for op in operations):
+            return [Result(ZkCode.NO_AUTH), *[Result(ZkCode.RUNTIME_INCONSISTENCY)] * (len(operations) - 1)]
+        return await self._client.multi(operations)
+
+
+async def test_controller_writes_are_reported_although_the_epoch_could_not_be_checked_for_others(
+    ensemble: MemoryEnsemble,
+) -> None:
+    others: list[Op] = [Create(f"/{n}") for n in range(MAX_OPS)]
+
+    results = await write_fenced(RefusingChecks(ensemble.client(), "/a"), 0, [*others, Create("/a")])
+
+    assert [r.code for r in results] == [ZkCode.OK] * MAX_OPS + [ZkCode.NO_AUTH]
+    assert "/0" in ensemble.nodes
+
+
+async def test_a_controller_write_whose_epoch_cannot_be_checked_raises_that_error(ensemble: MemoryEnsemble) -> None:
+    with pytest.raises(NoAuth, match="/controller_epoch"):
+        await write_fenced(RefusingChecks(ensemble.client(), "/a"), 0, [Create("/a")])
 
 
 async def test_a_controller_write_over_zookeepers_packet_limit_does_not_fail_other_writes(

@@ -20,11 +20,13 @@ class StandbyMode(StrEnum):
     FALSE = "false"
 
 
-def keeps_mirror(mode: StandbyMode, broker: BrokerId, live: Collection[BrokerId]) -> bool:
+def keeps_mirror(
+    mode: StandbyMode, broker: BrokerId, live: Collection[BrokerId], only_controllers: Collection[BrokerId] = ()
+) -> bool:
     """Whether this broker keeps a copy of ZooKeeper's topics in memory, to become controller quickly.
 
-    `live` has the ids of the live brokers, some of which are chosen.
+    `live` has the ids of the live brokers, some of which are chosen: first those that only serve as controller.
     """
     if mode is not StandbyMode.AUTO:
         return mode is StandbyMode.TRUE
-    return len(live) <= SMALL_CLUSTER or broker in sorted(live)[:STANDBYS]
+    return len(live) <= SMALL_CLUSTER or broker in sorted(live, key=lambda b: (b not in only_controllers, b))[:STANDBYS]

@@ -3,9 +3,9 @@
 Source: KafkaController.onControllerFailover, initializeControllerContext (3.9).
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.elections import elect_offline
@@ -29,7 +29,7 @@ from klamm.controller.handlers.tool_requests import unless_hidden
 from klamm.controller.handlers.topic_deletion import queue_deletions, resume_deletions
 from klamm.controller.handlers.topics import load_topics
 from klamm.controller.loading import put_states
-from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.states import INITIAL_REPLICA_STATE, PartitionState, ReplicaState
 from klamm.controller.steps import READ_PARTITIONS, REQUEST_PARTITIONS, WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.controller.topic import Partition, Topic
@@ -38,8 +38,9 @@ from klamm.model.ids import BrokerId
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS, PREFERRED_ELECTION
 
-_BEFORE_OFFLINE = (ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE)
-"""Replica states before OfflineReplica; a term begins with replicas of dead brokers in DeletionIneligible."""
+_BEFORE_OFFLINE = (ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE)
+"""Replica states before OfflineReplica; a term begins with replicas of dead brokers in DeletionIneligible, and a
+replica that a reassignment adds is New until it completes, also in the ISR."""
 MAX_SENT_BY_PARTITION: Final = REQUEST_PARTITIONS
 """In a cluster with more partitions topics are sent as a whole where that is possible."""
 
@@ -49,7 +50,8 @@ async def on_controller_failover(term: TermContext) -> None:
 
     Notifications are deleted before the context is read, since reading it covers what they announce. The broker list is
     sent before any LeaderAndIsr, because a broker cannot follow a leader that it does not know (KAFKA-4443). Partitions
-    with a live leader lose their dead ISR members after the elections: the others wait for a leader (decision 0022).
+    with a live leader lose their dead ISR members after the elections: the others wait for a leader (decision 0022). So
+    does the metadata of whole topics for brokers that had it before; the elections' results are in it.
     """
     await set_up_features(term)
     for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
@@ -62,11 +64,13 @@ async def on_controller_failover(term: TermContext) -> None:
     await term.send_requests()
     await send_pending_deletions(term, list(term.context.registered))
     await _replace_restarted_members(term)
-    offline = await _start_live_replicas(term)
+    offline, later = await _start_live_replicas(term)
     await _start_partitions(term)
-    for partitions in chunks(await electable_partitions(term), REQUEST_PARTITIONS):
+    for partitions in _election_chunks(await electable_partitions(term)):
         await replicas_offline(term, _dead_replicas(term, partitions), elections_follow=True)
         await bring_online(term, partitions, elect_offline)
+    term.batch.add_metadata_of_whole_topics(later.brokers, later.topics)
+    await term.send_requests()
     await replicas_offline(term, await _not_offline_yet(term, offline))
     await resume_reassignments(term)
     await resume_deletions(term, to_be_deleted)
@@ -90,7 +94,8 @@ async def on_resume_after_failure(term: TermContext, event: ResumeAfterFailure) 
     await remove_finished_records(term)
     await trigger_online(term)
     await replicas_offline(term, not_to_be_deleted(term, await _offline_replicas_in_isrs(term)))
-    await advance_reassignments(term, list(term.context.reassigning), again=True)
+    to_complete = [p for p in term.context.to_complete if not term.context.is_to_be_deleted(p)]
+    await advance_reassignments(term, [*term.context.reassigning, *to_complete], again=True)
     await resume_deletions(term, list(term.context.topics_to_be_deleted))
 
 
@@ -114,7 +119,7 @@ async def _read_context(term: TermContext) -> None:
     context.add_brokers(brokers.values())
     unread = await take_mirror(term, since, await term.store.list_topics(watch=True))
     partitions = list(unread.partitions)
-    await load_topics(term, unread.topics, partitions)
+    await load_topics(term, unread.topics, partitions, INITIAL_REPLICA_STATE)
     await gather_limited(_read_states(term, chunk) for chunk in chunks(partitions, READ_PARTITIONS))
     if context.observer is not None:
         context.observer.on_context_read(since)
@@ -127,6 +132,7 @@ async def _read_states(term: TermContext, partitions: list[Partition]) -> None:
     await put_states(term.context, term.slices, read)
     for p in read.unreadable:
         term.context.forget_leadership(p)
+        p.state = PartitionState.NON_EXISTENT
     term.refuse("state", {p: why for p, why in read.unreadable.items() if p not in read.missing})
 
 
@@ -160,35 +166,93 @@ async def _members_restarted_unnoticed(term: TermContext) -> dict[Partition, tup
     """
     context = term.context
     restarted: dict[Partition, tuple[BrokerId, ...]] = {}
-    for broker, known in context.registered.items():
-        registered_at = known.epoch
-        async for chunk in term.slices.over(list(context.replicas_on(broker))):
-            for p in [p for p in chunk if p.written_at < registered_at]:
-                if p.leadership is None or broker not in p.leadership.isr:
-                    continue
-                if len(p.replicas) > 1 and not context.is_to_be_deleted(p):
-                    restarted[p] = (*restarted.get(p, ()), broker)
+    registered_at = {broker: known.epoch for broker, known in context.registered.items()}
+    newest = _NewestRegistration(registered_at)
+    async for chunk in term.slices.over(context.partitions()):
+        for p in [p for p in chunk if (state := p.leadership) is not None and p.written_at < newest[state.isr]]:
+            assert p.leadership is not None
+            if len(p.replicas) > 1 and not context.is_to_be_deleted(p):
+                members = [b for b in p.leadership.isr if registered_at.get(b, 0) > p.written_at]
+                restarted[p] = tuple(sorted(members))
     return restarted
 
 
-async def _start_live_replicas(term: TermContext) -> Replicas:
-    """Replicas on live brokers become Online and get LeaderAndIsr; returns the others, which are to become Offline."""
+class _NewestRegistration(dict[tuple[BrokerId, ...], int]):
+    """By ISR, the epoch of the member that registered last; looked up when it is first asked for."""
+
+    def __init__(self, registered_at: Mapping[BrokerId, int]) -> None:
+        super().__init__()
+        self._registered_at = registered_at
+
+    def __missing__(self, isr: tuple[BrokerId, ...]) -> int:
+        newest = self[isr] = max((self._registered_at.get(b, 0) for b in isr), default=0)
+        return newest
+
+
+class LaterMetadata(NamedTuple):
+    """The metadata that a new controller sends after the elections."""
+
+    brokers: list[BrokerId]
+    topics: list[Topic]
+
+
+async def _start_live_replicas(term: TermContext) -> tuple[Replicas, LaterMetadata]:
+    """Replicas on live brokers become Online and get LeaderAndIsr.
+
+    Returns the others, which are to become Offline, and the metadata that is not sent yet.
+    """
     context = term.context
     whole = await _add_whole_topics(term)
-    online: dict[BrokerId, list[Partition]] = {}
     offline: dict[BrokerId, list[Partition]] = {}
-    for broker, states in context.replica_states.items():
+    for broker in [b for b in context.replica_states if b not in context.live]:
+        states = context.replica_states[broker]
         await term.slices.checkpoint(len(states))
-        live = broker in context.live
-        replicas = (online if live else offline)[broker] = list(states)
-        initial = ReplicaState.ONLINE if live else ReplicaState.DELETION_INELIGIBLE
-        async for chunk in term.slices.over(replicas):
-            states.update(dict.fromkeys(chunk, initial))
+        offline[broker] = list(states)
+        async for chunk in term.slices.over(offline[broker]):
+            states.update(dict.fromkeys(chunk, ReplicaState.DELETION_INELIGIBLE))
     if whole:
-        _notify_observer(context, online)
+        _notify_observer(context)
         online = await _replicas_of_other_topics(term, whole)
+    else:
+        online = {b: list(states) for b, states in context.replica_states.items() if b in context.live}
     await replicas_online(term, not_to_be_deleted(term, online))
-    return not_to_be_deleted(term, offline)
+    later = await _send_first_metadata(term, [context.topics[name] for name in whole])
+    return not_to_be_deleted(term, offline), later
+
+
+async def _send_first_metadata(term: TermContext, topics: list[Topic]) -> LaterMetadata:
+    """Send the metadata of whole topics to brokers that may have had none since they registered.
+
+    A transaction coordinator of Apache Kafka takes partitions for deleted that are not in its metadata, and writes no
+    markers into them. Returns what is left; this node asks ZooKeeper instead.
+    """
+    first, later = list[BrokerId](), list[BrokerId]()
+    for broker in term.context.registered if topics else ():
+        had_metadata = broker == term.settings.broker_id or await _had_metadata(term, broker)
+        (later if had_metadata else first).append(broker)
+    term.batch.add_metadata_of_whole_topics(first, topics)
+    await term.send_requests()
+    return LaterMetadata(later, topics)
+
+
+async def _had_metadata(term: TermContext, broker: BrokerId) -> bool:
+    """Whether a partition shows that a controller has sent metadata to the broker since it registered.
+
+    A follower is in an ISR that was written since. It was removed from that when it died, and is added again once it
+    fetches, which it does after a LeaderAndIsr, which follows the metadata.
+    """
+    registered_at = term.context.registered[broker].epoch
+    async for chunk in term.slices.over(term.context.replicas_on(broker)):
+        for p in [p for p in chunk if p.written_at > registered_at]:
+            if p.leadership is not None and p.leader != broker and broker in p.leadership.isr:
+                return True
+    return False
+
+
+def _election_chunks(partitions: list[Partition]) -> Iterator[list[Partition]]:
+    """The partitions for one round of elections each: a few first, so that they have their leaders soon."""
+    yield from chunks(partitions[:WRITE_PARTITIONS], WRITE_PARTITIONS)
+    yield from chunks(partitions[WRITE_PARTITIONS:], REQUEST_PARTITIONS)
 
 
 def _dead_replicas(term: TermContext, partitions: list[Partition]) -> Replicas:
@@ -211,12 +275,12 @@ async def _not_offline_yet(term: TermContext, offline: Replicas) -> Replicas:
     return found
 
 
-async def _add_whole_topics(term: TermContext) -> set[str]:
-    """Add the topics to the batch that are sent as a whole; returns their names. Small clusters have none.
+async def _add_whole_topics(term: TermContext) -> dict[str, None]:
+    """Add the topics to the batch that are sent as a whole; returns their names, in order. Small clusters have none.
 
     It costs less than a request for each replica, and leaves the same states with the brokers.
     """
-    context, whole = term.context, set[str]()
+    context, whole = term.context, dict[str, None]()
     if context.partition_count <= MAX_SENT_BY_PARTITION or not term.batch.takes_whole_topics:
         return whole
     for topic in context.topics.values():
@@ -224,7 +288,7 @@ async def _add_whole_topics(term: TermContext) -> set[str]:
             continue  # some of its states may be in the batch already
         if may_be_sent_whole(context, topic) and await _all_sent_to_live_replicas(term, topic):
             term.batch.add_whole_topic(topic)
-            whole.add(topic.name)
+            whole[topic.name] = None
     return whole
 
 
@@ -237,14 +301,14 @@ async def _all_sent_to_live_replicas(term: TermContext, topic: Topic) -> bool:
     return True
 
 
-def _notify_observer(context: ControllerContext, online: Mapping[BrokerId, list[Partition]]) -> None:
-    """Notify the observer, if there is one, that these replicas are Online, the state that they have already."""
+def _notify_observer(context: ControllerContext) -> None:
+    """Notify the observer, if there is one, that replicas on live brokers are Online, which they are already."""
     if context.observer is not None:
-        for broker, replicas in online.items():
-            context.move_replicas(broker, replicas, ReplicaState.ONLINE)
+        for broker in [b for b in context.replica_states if b in context.live]:
+            context.move_replicas(broker, list(context.replicas_on(broker)), ReplicaState.ONLINE)
 
 
-async def _replicas_of_other_topics(term: TermContext, whole: Set[str]) -> dict[BrokerId, list[Partition]]:
+async def _replicas_of_other_topics(term: TermContext, whole: Collection[str]) -> dict[BrokerId, list[Partition]]:
     """By live broker, the partitions with a replica on it whose topics are not sent as a whole."""
     live = term.context.live
     held: dict[BrokerId, list[Partition]] = {}
@@ -257,13 +321,15 @@ async def _replicas_of_other_topics(term: TermContext, whole: Set[str]) -> dict[
 
 
 async def _start_partitions(term: TermContext) -> None:
-    """Set each partition's state: New without a state znode, Online with a live leader, else Offline."""
+    """Set each partition's state: New without a state znode, Offline without a live leader. The others are Online."""
     context = term.context
+    for led in [led for leader, led in context.led_by.items() if leader not in context.live]:
+        async for p in term.slices.each(led):
+            context.start(p, PartitionState.OFFLINE)
+    if sum(map(len, context.led_by.values())) == context.partition_count:
+        return
     async for chunk in term.slices.over(context.partitions()):
-        for p in context.start_led(chunk):
-            if p.leadership is not None:
-                context.start(p, PartitionState.OFFLINE)
-                continue
+        for p in [p for p in chunk if p.leadership is None]:
             context.start(p, PartitionState.NEW)
             if context.is_to_be_deleted(p):
                 context.half_deleted[p] = None

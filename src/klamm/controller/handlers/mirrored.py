@@ -1,9 +1,11 @@
 """Takes the mirror that this node kept before its election into the term, and finds what of it has to be read again."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from klamm.controller.loading import remove_topics
+from klamm.controller.steps import gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.controller.topic import Partition
 from klamm.zk.errors import NoAuth
@@ -60,12 +62,14 @@ async def take_mirror(term: TermContext, since: int, listed: Sequence[str]) -> U
 
 async def _watch_topics(term: TermContext, names: Sequence[str]) -> dict[str, Stat | None]:
     """The stats of these topics' znodes, whose next changes are watched. Raises NoAuth."""
-    stats: dict[str, Stat | None] = {}
-    for chunk in chunks(names, COMPARED_TOPICS):
-        await term.slices.checkpoint(len(chunk))
-        found = await term.store.watch_topics(chunk)
-        stats.update(zip(chunk, found, strict=True))
-    return stats
+
+    async def watch(some: list[str]) -> list[Stat | None]:
+        """The stats of a few."""
+        await term.slices.checkpoint(len(some))
+        return await term.store.watch_topics(some)
+
+    found = await gather_limited(watch(chunk) for chunk in chunks(names, COMPARED_TOPICS))
+    return dict(zip(names, chain.from_iterable(found), strict=True))
 
 
 def _is_unchanged(mzxid: int, stat: Stat | None) -> bool:

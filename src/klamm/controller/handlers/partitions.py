@@ -150,9 +150,8 @@ async def _initialise(term: TermContext, partitions: list[Partition]) -> None:
     term.refuse("first leader", dict.fromkeys(leaderless, "no live replica"), why_not)
     outcome = await term.store.create_states(states, _topics_without_partitions(term, states))
     term.apply_created(outcome.written)
-    term.refuse("first leader", outcome.failed)
-    if outcome.conflicted:
-        await _adopt(term, {p: states[p] for p in outcome.conflicted})
+    if doubtful := [*outcome.conflicted, *outcome.failed]:
+        await _adopt(term, {p: states[p] for p in doubtful}, outcome.failed)
 
 
 def _first_state(facts: Facts, controller_epoch: int) -> LeaderAndIsr | None:
@@ -169,15 +168,16 @@ def _topics_without_partitions(term: TermContext, states: Iterable[Partition]) -
     return [n for n in names if all(p.leadership is None for p in term.context.topics[n].partitions.values())]
 
 
-async def _adopt(term: TermContext, wanted: dict[Partition, LeaderAndIsr]) -> None:
-    """Handle partitions whose state znode exists already when their first state is to be written.
+async def _adopt(term: TermContext, wanted: Mapping[Partition, LeaderAndIsr], refused: Mapping[Partition, str]) -> None:
+    """Handle partitions whose state znode exists already when their first state is to be written, or may exist.
 
     A znode that equals `wanted` is our own write, whose answer was lost. From any other state an election follows.
+    `refused` has the reasons of writes that ZooKeeper refused, perhaps after it had applied them without an answer.
     """
     read = await term.store.read_states(wanted)
     ours = {p: s for p, s in read.found.items() if s == wanted[p]}
     term.apply_created(ours)
-    term.refuse("first leader", read.unreadable)
+    term.refuse("first leader", {p: refused.get(p, why) for p, why in read.unreadable.items()})
     foreign = [p for p in read.found if p not in ours]
     term.apply_read({p: read.found[p] for p in foreign})
     term.context.move(foreign, PartitionState.OFFLINE)

@@ -203,7 +203,10 @@ async def _void(term: TermContext, broker: BrokerId, replicas: Sequence[PendingR
 async def on_leader_and_isr_answers(
     term: TermContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
 ) -> None:
-    """Act on a LeaderAndIsr response: delete logs with another topic id, forget replicas that do not exist."""
+    """Act on a LeaderAndIsr response: delete logs with another topic id, forget replicas that do not exist.
+
+    An election between the request and its answer left the broker out: it is sent the state again.
+    """
     stop, gone = plan_after_leader_and_isr(term.context, broker, answers, term.settings.requests_carry_topic_ids)
     for replica in stop:
         term.batch.add_stop_replica([broker], replica, delete=True)
@@ -212,7 +215,11 @@ async def on_leader_and_isr_answers(
             term.cause, "deletion", step="pending deletion sent", broker=broker, partitions=by_topic(stop)
         )
         await term.send_requests()
-    await _remove_from_records(term, gone)
+    for _, p in gone:
+        if p.leadership is not None and _is_assigned_and_kept(term, broker, p):
+            term.batch.add_leader_and_isr([broker], p, is_new=False)
+    await _remove_from_records(term, gone)  # if ZooKeeper fails here, the queued requests are sent nevertheless
+    await term.send_requests()
     await _elect_waiting(term, (p for _, p in gone))
 
 
@@ -231,12 +238,19 @@ async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: S
     for p in finished:
         later = term.context.partition(p.topic, p.partition)
         if later is not None and later.leadership is not None and _is_assigned_and_kept(term, broker, later):
-            if term.context.can_replica_move(broker, later, ReplicaState.NEW):  # it was to move away, and did not
-                term.context.move_replicas(broker, [later], ReplicaState.NEW)
+            _start_again(term, broker, later)
             term.batch.add_leader_and_isr([broker], later, is_new=True)
     await _remove_from_records(term, ended)  # if ZooKeeper fails here, the queued requests are sent nevertheless
     await term.send_requests()
     await _elect_waiting(term, finished)
+
+
+def _start_again(term: TermContext, broker: BrokerId, partition: Partition) -> None:
+    """Move a replica to the state for a LeaderAndIsr that creates it: it was to move away and did not, or is new."""
+    if term.context.can_replica_move(broker, partition, ReplicaState.NEW):
+        term.context.move_replicas(broker, [partition], ReplicaState.NEW)
+    elif term.context.is_online(broker, partition):
+        term.context.move_replicas(broker, [partition], ReplicaState.ONLINE)
 
 
 async def _elect_waiting(term: TermContext, deleted: Iterable[Partition]) -> None:

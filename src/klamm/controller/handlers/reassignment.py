@@ -44,9 +44,11 @@ async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons
     touched = await _fence_leaders(term, dropped)
     touched |= dict.fromkeys(await remove_from_isrs(term, dropped))
     failed |= _why_not_droppable(term, dropped, touched)
-    failed |= await schedule_deletion_of_moved(term, dropped)
+    failed |= await schedule_deletion_of_moved(term, _created_replicas(term, dropped))
+    staying = _stopped_staying_replicas(term, {p: a for p, a in wanted.items() if p not in failed})
     failed |= await _update_assignments(term, {p: a for p, a in wanted.items() if p not in failed})
     await _stop_dropped(term, dropped, failed)
+    await replicas_online(term, {b: [p for p in stopped if p not in failed] for b, stopped in staying.items()})
     for p in touched:
         if p in failed:  # its state was written, its assignment was not: replicas need the state
             term.batch.add_leader_and_isr(p.replicas, p, is_new=False)
@@ -162,6 +164,17 @@ async def _dropped_replicas(term: TermContext, wanted: Assignments) -> dict[Brok
     return dropped
 
 
+def _created_replicas(
+    term: TermContext, dropped: Mapping[BrokerId, list[Partition]]
+) -> dict[BrokerId, list[Partition]]:
+    """Those of the replicas that a broker may have; the others are NonExistent: no broker was asked to create them."""
+    created: dict[BrokerId, list[Partition]] = {}
+    for broker, partitions in dropped.items():
+        states = term.context.replicas_on(broker)
+        created[broker] = [p for p in partitions if states.get(p) is not ReplicaState.NON_EXISTENT]
+    return created
+
+
 async def _fence_leaders(term: TermContext, dropped: Mapping[BrokerId, list[Partition]]) -> dict[Partition, None]:
     """Raise leader epochs so that leaders of old protocol versions cannot write ISRs while replicas are dropped.
 
@@ -187,6 +200,20 @@ def _why_not_droppable(
             elif p.leadership is not None and p not in touched and not term.owns_partition_state:
                 reasons[p] = f"the leader could not be kept from taking replica {broker} into the ISR"
     return reasons
+
+
+def _stopped_staying_replicas(term: TermContext, wanted: Assignments) -> dict[BrokerId, list[Partition]]:
+    """Replicas, by broker, that the present reassignment removes and the new assignments keep, and that are stopped.
+
+    Phase B deleted them, and could not write the target to ZooKeeper.
+    """
+    stopped: dict[BrokerId, list[Partition]] = {}
+    for p, assignment in wanted.items():
+        for broker in p.assignment.removing:
+            is_stopped = term.context.replicas_on(broker).get(p) is ReplicaState.OFFLINE
+            if broker in assignment.target and is_stopped and term.context.is_online(broker, p):
+                stopped.setdefault(broker, []).append(p)
+    return stopped
 
 
 async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons:
@@ -281,9 +308,11 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
     await replicas_online(term, adding)  # B1
     before = {p: p.assignment for p in partitions}
     finished = await _reach_targets(term, before)
+    term.context.to_complete.update((p, None) for p in partitions if not p.assignment.is_being_reassigned)
     async for p in term.slices.each(finished):
         _journal(term, p, "complete", before[p], p.assignment)
         term.context.last_sent_assignments.pop(p, None)
+        term.context.to_complete.pop(p, None)
     if not finished and len(known) == len(partitions):
         return  # unchanged since the last attempt: there is nothing to send
     term.batch.add_metadata(term.context.registered, finished)
@@ -324,9 +353,14 @@ async def _reach_targets(term: TermContext, before: Assignments) -> list[Partiti
 def _restore_assignment(term: TermContext, p: Partition, assignment: ReplicaAssignment, leader_epoch: int) -> None:
     """Undo the start of phase B: return to the assignment and `leader_epoch` before it.
 
-    The next trigger tries again.
+    The next trigger tries again. Replicas that were deleted are Offline: they belong to the assignment until then, so
+    that a broker that starts is sent them, and are deleted once more.
     """
+    deleted = [b for b in assignment.removing if p not in term.context.replicas_on(b)]
     term.context.put_assignment(p, assignment)  # lists replicas again that were forgotten
+    for broker in deleted:
+        term.context.move_replicas(broker, [p], ReplicaState.NEW)
+        term.context.move_replicas(broker, [p], ReplicaState.OFFLINE)
     if p.leader_epoch != leader_epoch:
         _notify_staying_replicas(term, p)
 
@@ -362,13 +396,15 @@ async def _ensure_leaders(term: TermContext, before: Assignments) -> list[Partit
     """Make sure that a target replica leads: such a leader gets a new epoch, any other is replaced.
 
     A partition that no target replica can lead stops here and keeps its old replicas, which Kafka would delete; if no
-    replica is to be removed, it continues. At a retry, leaders that already got the assignment keep their epoch.
+    replica is to be removed, it continues. One whose new epoch is not written stops, too: its leader would ignore the
+    assignment. At a retry, leaders that already got the assignment keep their epoch.
     Returns the partitions that can continue.
     """
     context = term.context
     steady = [p for p in before if _has_staying_leader(term, p)]
     informed = {p for p in steady if context.is_last_sent_assignment(p, p.announced)}
-    raised = await _raise_epochs(term, await _read_all(term, [p for p in steady if p not in informed]))
+    uninformed = await _read_all(term, [p for p in steady if p not in informed])
+    raised = await _raise_epochs(term, uninformed)
     async for p in term.slices.each(raised):
         term.batch.add_leader_and_isr(p.announced.replicas, p, is_new=False)
     await term.send_requests()
@@ -378,6 +414,8 @@ async def _ensure_leaders(term: TermContext, before: Assignments) -> list[Partit
     led = {*informed, *raised, *(p for p in moving if _has_staying_leader(term, p))}
     context.record_sent_assignments(led)
     stuck = {p: "no live in-sync replica of the target can lead" for p in before if p not in led and before[p].removing}
+    why = "its leader is not sent the assignment, because no new leader epoch was written"
+    stuck |= {p: why for p in uninformed if p not in led}
     term.refuse("reassignment", stuck)
     return [p for p in before if p not in stuck]
 

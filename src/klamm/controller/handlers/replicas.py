@@ -3,13 +3,14 @@
 `Replicas` maps a broker to partitions that it hosts. Each function sends its own requests.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
 from klamm.controller.decisions.plans import StatePlan, plan_isr_removal
 from klamm.controller.handlers.state_changes import States, change_known_states
-from klamm.controller.states import ReplicaState
+from klamm.controller.states import ReplicaState, can_all_move
 from klamm.controller.steps import WRITE_PARTITIONS, gather_limited
 from klamm.controller.term_context import TermContext
 from klamm.controller.topic import Partition
@@ -49,7 +50,7 @@ async def replicas_online(term: TermContext, replicas: Replicas, elections_follo
             if len(moved) < len(chunk):
                 legal = set(moved)
                 sent = [p for p in sent if p in legal]
-            term.batch.add_existing_replicas(broker, sent)
+            term.batch.add_changes(sent, {broker: sent})
     await _send_requests(term, elections_follow)
 
 
@@ -119,19 +120,27 @@ async def _send_requests(term: TermContext, elections_follow: bool) -> None:
 
 async def _take_offline(term: TermContext, broker: BrokerId, partitions: list[Partition], sent: SentStates) -> None:
     """Stop a broker's replicas, remove them from ISRs and move them to Offline."""
-    allowed = [p for p in partitions if term.context.can_replica_move(broker, p, ReplicaState.OFFLINE)]
-    for p in allowed:
-        term.batch.add_stop_replica([broker], p, delete=False)
+    context = term.context
+    allowed = partitions
+    if not can_all_move(map(context.replicas_on(broker).get, partitions), ReplicaState.OFFLINE):
+        allowed = [p for p in partitions if context.can_replica_move(broker, p, ReplicaState.OFFLINE)]
+    if broker in context.registered:
+        for p in allowed:
+            term.batch.add_stop_replica([broker], p, delete=False)
     led = [p for p in allowed if p.leadership is not None]
     leaderless = [p for p in allowed if p.leadership is None]
     left_isr = await _remove_broker_from_isrs(term, broker, led)
-    for p in left_isr:
-        if p not in sent or sent[p] != p.leadership:
-            term.batch.add_leader_and_isr([b for b in p.announced.replicas if b != broker], p, is_new=False)
-    term.context.move_replicas(broker, left_isr, ReplicaState.OFFLINE)
+    changed = [p for p in left_isr if p not in sent or sent[p] != p.leadership] if sent else left_isr
+    recipients: defaultdict[BrokerId, list[Partition]] = defaultdict(list)
+    for p in changed:
+        for other in p.announced.replicas:
+            recipients[other].append(p)
+    recipients.pop(broker, None)
+    term.batch.add_changes(changed, recipients)
+    context.move_replicas(broker, left_isr, ReplicaState.OFFLINE)
     if leaderless:
-        term.batch.add_metadata(term.context.registered, leaderless)
-        term.context.move_replicas(broker, leaderless, ReplicaState.OFFLINE)
+        term.batch.add_metadata(context.registered, leaderless)
+        context.move_replicas(broker, leaderless, ReplicaState.OFFLINE)
 
 
 async def _remove_broker_from_isrs(term: TermContext, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:

@@ -1,8 +1,8 @@
 """The one way to change partition states: decide, write with a fence, apply what ZooKeeper accepted.
 
-A write that lost a race is read and decided again; other refused writes are not repeated. Source:
-PartitionStateMachine.scala, ReplicaStateMachine.scala (3.9), which repeat this loop for elections and for removals from
-the ISR.
+A write that lost a race is read and decided again; other refused writes are not repeated, but read: ZooKeeper may have
+applied an earlier attempt. Source: PartitionStateMachine.scala, ReplicaStateMachine.scala (3.9), which repeat this loop
+for elections and for removals from the ISR.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -13,6 +13,7 @@ from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.term_context import TermContext
 from klamm.controller.topic import Partition
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk.controller_store import StatesWritten
 from klamm.zk.partition_states import StatesRead
 
 States: TypeAlias = Mapping[Partition, LeaderAndIsr]
@@ -69,6 +70,9 @@ async def change_states(
         outcome = await term.store.write_states(decided.writes)
         await term.slices.checkpoint(len(outcome.written))
         apply(decided, outcome.written)
+        if outcome.failed:
+            apply(decided, earlier := await _written_before_refusal(term, decided.writes, outcome))
+            taken |= earlier
         term.apply_read(decided.unchanged)
         doubtful, refused = (decided.refused, {}) if is_from_memory else ({}, decided.refused)
         why_not = read.unreadable | decided.undecidable | refused | outcome.failed
@@ -80,6 +84,18 @@ async def change_states(
         if not again:
             return changed
         read, is_from_memory = await term.store.read_states(again), False
+
+
+async def _written_before_refusal(term: TermContext, attempted: States, outcome: StatesWritten[Partition]) -> States:
+    """Read the states whose write was refused; those that ZooKeeper had applied before are no longer failures.
+
+    The connection may break after a write, and the client repeats it: of the two answers only the refusal arrives.
+    """
+    stored = (await term.store.read_states(outcome.failed)).found
+    earlier = already_written({p: attempted[p] for p in outcome.failed}, stored)
+    for p in earlier:
+        del outcome.failed[p]
+    return earlier
 
 
 def already_written(attempted: States, stored: States) -> dict[Partition, LeaderAndIsr]:

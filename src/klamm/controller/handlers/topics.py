@@ -154,10 +154,15 @@ def _forget_partitions(term: TermContext, partitions: Iterable[Partition]) -> No
             term.store.writer.add_refused(TOPICS)  # the event of a changed topic does not look for an unknown one
 
 
-async def load_topics(term: TermContext, names: Sequence[str], loaded: list[Partition]) -> None:
+async def load_topics(
+    term: TermContext,
+    names: Sequence[str],
+    loaded: list[Partition],
+    replica_state: ReplicaState = ReplicaState.NON_EXISTENT,
+) -> None:
     """Read topics, watch their znodes, and add them to the context; their NonExistent partitions go into `loaded`.
 
-    After a failure `loaded` has those of the topics that are in the context.
+    Their replicas are in `replica_state`. After a failure `loaded` has those of the topics that are in the context.
     """
     for chunk in chunks(names, READ_TOPICS):
         found, unreadable = await term.store.read_topics(chunk, watch=True)
@@ -167,7 +172,7 @@ async def load_topics(term: TermContext, names: Sequence[str], loaded: list[Part
             term.store.writer.add_refused(TOPICS)  # no watch tells when the ACL is changed
         if not term.context.unreadable_topics.keys().isdisjoint(found):
             term.timers.put(TopicDeletion())  # the deletion of a topic that could not be read may have been requested
-        loaded += await _add_topics(term, found)
+        loaded += await _add_topics(term, found, replica_state)
 
 
 def _is_hidden(problem: Unreadable) -> bool:
@@ -182,13 +187,15 @@ def _journal_unreadable(term: TermContext, unreadable: Mapping[str, Unreadable])
             term.journal.refused(term.cause, "topic", problem.why, topic=topic)
 
 
-async def _add_topics(term: TermContext, found: Mapping[str, TopicZnode]) -> list[Partition]:
+async def _add_topics(
+    term: TermContext, found: Mapping[str, TopicZnode], replica_state: ReplicaState = ReplicaState.NON_EXISTENT
+) -> list[Partition]:
     """Add topics with all replicas to the context; returns the partitions.
 
     Everything that ZooKeeper may refuse comes first, so that no topic is added without its replicas.
     """
     topic_ids = {name: await _topic_id(term, name, znode) for name, znode in found.items()}
-    return await add_topics(term.context, term.slices, found, topic_ids)
+    return await add_topics(term.context, term.slices, found, topic_ids, replica_state)
 
 
 async def _topic_id(term: TermContext, name: str, znode: TopicZnode) -> uuid.UUID | None:
