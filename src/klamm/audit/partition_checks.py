@@ -7,6 +7,7 @@ from klamm.audit import remedies
 from klamm.audit.cluster_checks import unsupported_features
 from klamm.audit.finding import SubjectFinding, age, critical, listed, notice, warning
 from klamm.audit.snapshot import Snapshot
+from klamm.audit.transactions import TRANSACTION_LOG, is_old
 from klamm.model.cluster import broker_names
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
@@ -16,27 +17,25 @@ MAX_IMBALANCE: Final = 0.10
 """`leader.imbalance.per.broker.percentage`: above this share the controller moves leaders back."""
 
 
-MAX_TRANSACTION_MS: Final = 15 * 60_000 + 5 * 60_000
-"""`transaction.max.timeout.ms` by default, and time for the coordinator to abort: what `kafka-transactions.sh
-find-hanging` allows too."""
-TRANSACTION_LOG: Final = "__transaction_state"
-
-
 def open_transactions(s: Snapshot) -> Iterator[SubjectFinding]:
-    """Report transactions that are open for longer than a coordinator allows."""
+    """Report transactions that no coordinator ends, and those of which that is not known."""
     for transaction in s.open_transactions:
+        remedy = remedies.abort_transaction(s, transaction)
         if TRANSACTION_LOG not in s.topic_ids:
             reason = f"there is no topic {TRANSACTION_LOG}, so no coordinator ends it"
-        elif s.taken_ms - transaction.last_append_ms > MAX_TRANSACTION_MS:
-            reason = f"its last record is {age(s, transaction.last_append_ms)} old, and no coordinator has ended it"
-        else:
+        elif not is_old(s, transaction) or transaction.has_coordinator:
             continue
+        else:
+            reason = f"its last record is {age(s, transaction.last_append_ms)} old, and no coordinator has it"
+            if transaction.has_coordinator is None:
+                reason += ", but not all coordinators could be asked"
+                remedy = remedies.repair_coordinators()
         yield warning(
             "open transaction",
             str(transaction.partition),
             f"producer {transaction.producer_id} has a transaction open from offset {transaction.start_offset}: "
             f"{reason}; read_committed consumers wait there",
-            remedies.abort_transaction(s, transaction),
+            remedy,
         )
 
 

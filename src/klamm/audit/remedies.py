@@ -64,6 +64,14 @@ def abort_transaction(s: Snapshot, transaction: OpenTransaction) -> str:
     )
 
 
+def repair_coordinators() -> str:
+    """What to do before an open transaction may be aborted: its coordinator may still commit it."""
+    return (
+        "make all brokers and the partitions of __transaction_state available, and repeat the audit: the coordinator "
+        "may still commit it"
+    )
+
+
 # ---- brokers
 
 

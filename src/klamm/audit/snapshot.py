@@ -71,6 +71,8 @@ class OpenTransaction(NamedTuple):
     producer_id: int
     start_offset: int
     last_append_ms: int
+    has_coordinator: bool | None = None
+    """Whether a transaction coordinator has it, and so ends it; None where not all of them were asked."""
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ def explain_group(inputs: ExplainInputs, name: str) -> Answer:
         return Answer([f"There is no group {name} in {inputs.where} or in the cluster.", *problem], False)
     lines = [_headline(name, now, story, inputs.live_problem)]
     lines += _coordinator_lines(inputs, name)
+    now = None if now is None else _with_earlier_assignment(now, story)
     lines += [] if now is None else _member_lines(now, story)
     lines += _rebalance_lines(story)
     lines += [] if now is None else [*_lag_lines(now), *_stuck_lines(now, story)]
@@ -71,13 +72,25 @@ def _coordinator_lines(inputs: ExplainInputs, name: str) -> list[str]:
     return lines
 
 
+def _with_earlier_assignment(now: GroupNow, story: Sequence[Entry]) -> GroupNow:
+    """Return the group with the last assignment in the journal, if it rebalances: its coordinator names none then."""
+    if now.state not in _REBALANCING:
+        return now
+    earlier: dict[str, list[TopicPartition]] = {}
+    for member_id, partition in owners_since(story):
+        earlier.setdefault(member_id, []).append(partition)
+    members = [m._replace(partitions=m.partitions or tuple(earlier.get(m.member_id, ()))) for m in now.members]
+    return now._replace(members=tuple(members))
+
+
 def _member_lines(now: GroupNow, story: Sequence[Entry]) -> list[str]:
     """Return a line for each member: which partitions it has, since when, and how far it is behind."""
     since = owners_since(story)
     lines: list[str] = []
     for member in now.members[:MAX_MEMBERS]:
         lag = _total(now.lags[p] for p in member.partitions if p in now.lags)
-        lines.append(f"member {_member_text(member)}: {len(member.partitions)} partitions, lag {lag:,}")
+        when = " before this rebalance" if now.state in _REBALANCING else ""
+        lines.append(f"member {_member_text(member)}: {len(member.partitions)} partitions{when}, lag {lag:,}")
         times: dict[int | None, list[TopicPartition]] = {}
         for partition in member.partitions:
             times.setdefault(since.get((member.member_id, partition)), []).append(partition)
@@ -160,8 +173,12 @@ def _end(begun: Entry, steps: Sequence[Entry]) -> str:
 
 def _missing_text(entry: Entry) -> str:
     """Return the members that a rebalance waits for, as text."""
-    missing = entry.facts.get("missing") or ()
-    return ", ".join(f"{m['member']}{_who(m)}" for m in missing) or "member ids that were given out and not used"
+    return _names(entry.facts.get("missing") or ()) or "member ids that were given out and not used"
+
+
+def _names(members: Iterable[Mapping[str, Any]]) -> str:
+    """Return members of the journal as text."""
+    return ", ".join(f"{m['member']}{_who(m)}" for m in members)
 
 
 # ---- lag
@@ -194,21 +211,38 @@ def _stuck_lines(now: GroupNow, story: Sequence[Entry]) -> list[str]:
     lines: list[str] = []
     waiting = _of(story, "waiting")
     if now.state in _REBALANCING and waiting and waiting[-1].cause == story[-1].cause:
-        lines.append(
-            f"stuck: since {utc_time(waiting[-1].ts_ms)} the rebalance waits for {_missing_text(waiting[-1])}: "
-            "they send heartbeats and do not join. Their rebalance timeout (max.poll.interval.ms) removes them."
-        )
+        lines += _late_lines(waiting[-1], next(e for e in story if e.cause == waiting[-1].cause))
     owners = {p: member for member in now.members for p in member.partitions}
     stuck = [p for p, found in now.lags.items() if (found.lag or 0) > 0 and _is_unmoved(found, now.earlier.get(p))]
     for partition in stuck[:MAX_STUCK]:
         found = now.lags[partition]
-        who = f"member {_member_text(owners[partition])}" if partition in owners else "no member"
+        who = f"member {_member_text(owners[partition])} has it" if partition in owners else "no member has it"
         lines.append(
-            f"stuck: {partition} at offset {found.committed}, lag {found.lag:,}: {who} has it, and committed nothing "
-            f"for {now.interval_s:g} s"
+            f"stuck: {partition} at offset {found.committed}, lag {found.lag:,}: {who}, and nothing was committed for "
+            f"{now.interval_s:g} s"
         )
     if len(stuck) > MAX_STUCK:
         lines.append(f"and {len(stuck) - MAX_STUCK:,} more partitions without progress")
+    return lines
+
+
+def _late_lines(waiting: Entry, begun: Entry) -> list[str]:
+    """Return lines about the members for which a rebalance waits: those that are silent, and those that only beat."""
+    since = f"stuck: since {utc_time(waiting.ts_ms)} the rebalance waits for"
+    missing = waiting.facts.get("missing") or ()
+    if not missing:
+        return [f"{since} {_missing_text(waiting)}. Their session timeout removes them."]
+    elapsed_ms = waiting.ts_ms - begun.ts_ms
+    silent = [m for m in missing if m.get("silent_ms", 0) >= elapsed_ms]
+    alive = [m for m in missing if m not in silent]
+    lines: list[str] = []
+    if silent:
+        lines.append(f"{since} {_names(silent)}: no heartbeat came since it began. The session timeout removes them.")
+    if alive:
+        lines.append(
+            f"{since} {_names(alive)}: they send heartbeats and do not join. Their rebalance timeout "
+            "(max.poll.interval.ms) removes them."
+        )
     return lines
 
 

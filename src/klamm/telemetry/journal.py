@@ -8,7 +8,7 @@ decision has one line per partition; writes and requests have one line per batch
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -60,6 +60,10 @@ def by_topic(partitions: Iterable[Partitioned]) -> dict[str, list[int]]:
     return grouped
 
 
+LeaderChange: TypeAlias = tuple[Partitioned, LeaderAndIsr | None, LeaderAndIsr, Rejected, bool]
+"""A partition, its state before and after, the candidates passed over, and whether the election was unclean."""
+
+
 class _LeaderDecision(msgspec.Struct, gc=False):
     """The keys of a leader decision's line, in order."""
 
@@ -84,7 +88,8 @@ class _LeaderDecision(msgspec.Struct, gc=False):
     replicas: Sequence[int] | msgspec.UnsetType = msgspec.UNSET
 
 
-_encode: Final = msgspec.json.Encoder().encode
+_ENCODER: Final = msgspec.json.Encoder()
+_encode: Final = _ENCODER.encode
 
 
 class Journal:
@@ -164,13 +169,24 @@ class Journal:
         """
         if self._sink is None:
             return
-        self._seq += 1
-        self._buffer += _encode(
+        self._write_decisions(cause, kind, [(partition, before, after, rejected, unclean)], replicas)
+
+    def leader_decisions(self, cause: str, kind: str, changes: Sequence[LeaderChange]) -> None:
+        """Write decisions of one kind about leaders or ISRs that are in ZooKeeper, with a line for each."""
+        if self._sink is not None and changes:
+            self._write_decisions(cause, kind, changes)
+
+    def _write_decisions(
+        self, cause: str, kind: str, changes: Sequence[LeaderChange], replicas: Sequence[int] | None = None
+    ) -> None:
+        """Add a line for each decision to the buffer; they are encoded together, which takes half the time."""
+        now_ms = self._clock.now_ms()
+        lines = [
             _LeaderDecision(
-                self._clock.now_ms(),
+                now_ms,
                 self._node_id,
                 self.controller_epoch,
-                self._seq,
+                seq,
                 cause,
                 "decision",
                 kind,
@@ -187,8 +203,10 @@ class Journal:
                 unclean or msgspec.UNSET,
                 msgspec.UNSET if replicas is None else replicas,
             )
-        )
-        self._end_line()
+            for seq, (partition, before, after, rejected, unclean) in enumerate(changes, self._seq + 1)
+        ]
+        self._seq += len(lines)
+        self._add_lines(_ENCODER.encode_lines(lines), len(lines))
 
     def write(self, cause: str, what: str, partitions: Mapping[str, Sequence[int]] | None = None, **facts: Any) -> None:
         """Write that ZooKeeper stored znodes, or refused them (`refused` has the reason)."""
@@ -237,7 +255,7 @@ class Journal:
         if self._sink is None:
             return
         self._seq += 1
-        self._buffer += _encode(
+        encoded = _encode(
             {
                 "ts_ms": self._clock.now_ms(),
                 "node": self._node_id,
@@ -248,12 +266,12 @@ class Journal:
                 **facts,
             }
         )
-        self._end_line()
+        self._add_lines(encoded + b"\n", 1)
 
-    def _end_line(self) -> None:
-        """Add the line to the buffer, and flush the buffer when it is full."""
-        self._buffer += b"\n"
-        self._buffered_lines += 1
+    def _add_lines(self, lines: bytes, count: int) -> None:
+        """Add so many lines to the buffer, and flush the buffer when it is full."""
+        self._buffer += lines
+        self._buffered_lines += count
         if len(self._buffer) >= FLUSH_BYTES:
             self.flush()
 

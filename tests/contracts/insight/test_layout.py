@@ -1,19 +1,28 @@
 """Steps that are laid out once in memory: the same tables, without a shuffle or a sort for each window."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.contracts.insight.test_tables import A0, A1, Clock, state
 
 from klamm.insight.journal import read_files
-from klamm.insight.tables import TABLES, JournalFacts, make_table, open_journal, table_rows
+from klamm.insight.tables import TABLES, JournalFacts, open_journal, table_rows
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
 
 OF_STATES = [name for name, table in TABLES.items() if table.is_of_states]
+
+
+class Opened(NamedTuple):
+    """A journal, read in both ways, and its events, which both have."""
+
+    plain: JournalFacts
+    laid_out: JournalFacts
+    causes: DataFrame
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +56,22 @@ def with_a_topic_deleted_by_hand(directory: Path, tmp_path_factory: pytest.TempP
     return path
 
 
-def rows_of(table: DataFrame) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row) for row in table.drop("ms").collect()), key=repr)
+@pytest.fixture(scope="module", params=[False, True], ids=["one journal", "two journals"])
+def opened(
+    request: pytest.FixtureRequest, spark: SparkSession, directory: Path, with_a_topic_deleted_by_hand: Path
+) -> Iterator[Opened]:
+    """The first journal alone, and both together."""
+    paths = [str(directory), str(with_a_topic_deleted_by_hand)][: 1 + request.param]
+    lines = read_files(spark, paths)
+    plain, laid_out = open_journal(lines), open_journal(lines, lay_out=True)
+    causes = plain.causes.cache()
+    yield Opened(plain._replace(causes=causes), laid_out._replace(causes=causes), causes)
+    for kept in (causes, laid_out.steps):
+        kept.unpersist()
 
 
-def opened(spark: SparkSession, *paths: Path, lay_out: bool) -> JournalFacts:
-    return open_journal(read_files(spark, [str(path) for path in paths]), lay_out=lay_out)
+def rows_of(name: str, journal: JournalFacts) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in table_rows(name, journal).drop("ms").collect()), key=repr)
 
 
 def operators(table: DataFrame) -> str:
@@ -61,33 +80,24 @@ def operators(table: DataFrame) -> str:
     return plan.partition("InMemoryRelation")[0]
 
 
-def test_windows_over_steps_that_are_laid_out_neither_move_nor_sort_them(spark: SparkSession, directory: Path) -> None:
-    journal = opened(spark, directory, lay_out=True)
-    try:
-        plan = operators(journal.intervals)
-        assert "Window" in plan
-        assert "Exchange" not in plan
-        assert "Sort" not in plan
-    finally:
-        journal.steps.unpersist()
+@pytest.mark.parametrize("opened", [False], indirect=True, ids=["one journal"])
+def test_windows_over_steps_that_are_laid_out_neither_move_nor_sort_them(opened: Opened) -> None:
+    plan = operators(opened.laid_out.intervals)
+    assert "Window" in plan
+    assert "Exchange" not in plan
+    assert "Sort" not in plan
 
 
 @pytest.mark.parametrize("name", OF_STATES)
-def test_tables_are_the_same_where_steps_are_laid_out(
-    spark: SparkSession, directory: Path, with_a_topic_deleted_by_hand: Path, name: str
-) -> None:
-    for paths in ([directory], [directory, with_a_topic_deleted_by_hand]):
-        plain, journal = opened(spark, *paths, lay_out=False), opened(spark, *paths, lay_out=True)
-        try:
-            expected = rows_of(make_table(name, plain))
-            assert expected
-            assert rows_of(table_rows(name, journal)) == expected
-        finally:
-            journal.steps.unpersist()
+def test_tables_are_the_same_where_steps_are_laid_out(opened: Opened, name: str) -> None:
+    expected = rows_of(name, opened.plain)
+
+    assert expected
+    assert rows_of(name, opened.laid_out) == expected
 
 
-def test_an_event_whose_text_has_the_kind_of_a_decision_is_read(spark: SparkSession, directory: Path) -> None:
-    events = opened(spark, directory, lay_out=False).causes
+@pytest.mark.parametrize("opened", [False], indirect=True, ids=["one journal"])
+def test_an_event_whose_text_has_the_kind_of_a_decision_is_read(opened: Opened) -> None:
+    names = sorted(row.event for row in opened.causes.select("event").collect())
 
-    names = sorted(row.event for row in events.select("event").collect())
     assert names == ["BrokerChange", "BrokerChange", "TopicChange"]

@@ -59,6 +59,11 @@ def all_of(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]:
     return apply
 
 
+def open_long_ago(has_coordinator: bool | None) -> Callable[[Snapshot], None]:
+    """A transaction without a record for two hours."""
+    return lambda s: s.open_transactions.append(OpenTransaction(P, 7, 41, LONG_AGO_MS, has_coordinator))
+
+
 def has_transaction_log(s: Snapshot) -> None:
     """Add the topic of the transaction log to the snapshot."""
     s.topic_ids["__transaction_state"] = uuid.UUID(int=9)
@@ -68,13 +73,23 @@ def has_transaction_log(s: Snapshot) -> None:
 # damage -> severity, kind, subject, a part of the reason, a part of the remedy
 CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, str]]] = {
     "a transaction that its coordinator did not end": (
-        all_of(has_transaction_log, lambda s: s.open_transactions.append(OpenTransaction(P, 7, 41, LONG_AGO_MS))),
+        all_of(has_transaction_log, open_long_ago(has_coordinator=False)),
         (
             "warning",
             "open transaction",
             "orders-0",
-            "producer 7 has a transaction open from offset 41: its last record is 2 h old",
+            "producer 7 has a transaction open from offset 41: its last record is 2 h old, and no coordinator has it;",
             "klamm transactions abort -b one:9092 --topic orders --partition 0 --start-offset 41",
+        ),
+    ),
+    "a transaction whose coordinator could not be asked": (
+        all_of(has_transaction_log, open_long_ago(has_coordinator=None)),
+        (
+            "warning",
+            "open transaction",
+            "orders-0",
+            "no coordinator has it, but not all coordinators could be asked",
+            "repeat the audit: the coordinator may still commit it",
         ),
     ),
     "a transaction where there is no coordinator": (
@@ -418,9 +433,10 @@ def test_the_audit_does_not_report_throttle_configs_during_a_reassignment() -> N
     assert "throttle left" not in {f.kind for f in findings(s)}
 
 
-def test_the_audit_does_not_report_a_transaction_within_the_transaction_timeout() -> None:
+def test_the_audit_does_not_report_a_transaction_within_the_transaction_timeout_or_with_a_coordinator() -> None:
     s = healthy()
     has_transaction_log(s)
+    open_long_ago(has_coordinator=True)(s)
     s.open_transactions.append(OpenTransaction(P, 7, 41, NOW_MS - 19 * 60_000))
 
     assert [f.kind for f in findings(s) if f.kind == "open transaction"] == []

@@ -90,7 +90,7 @@ def test_the_journal_lines_of_a_group_are_found_whatever_its_name() -> None:
     assert found == names
 
 
-def test_explain_group_does_not_offset_lag_by_offsets_after_the_end_of_a_truncated_log() -> None:
+def test_explain_group_counts_no_lag_where_the_committed_offset_is_after_the_end_of_a_truncated_log() -> None:
     lags = {P0: LagNow(1000, 10), P1: LagNow(60, 100)}
 
     lines = two_generations().explain(now(lags=lags, earlier=lags))
@@ -117,7 +117,8 @@ def test_explain_group_prints_lag_its_trend_and_partitions_without_progress() ->
     lines = two_generations().explain(now(lags={P0: LagNow(10, 130), P1: LagNow(80, 100)}, earlier=before))
     assert "lag: 140 records in 2 partitions, 6 s ago 140: it does not change" in lines
     assert lines[-1] == (
-        "stuck: orders-0 at offset 10, lag 120: member m1 (client app, host /h) has it, and committed nothing for 6 s"
+        "stuck: orders-0 at offset 10, lag 120: member m1 (client app, host /h) has it, and nothing was committed for "
+        "6 s"
     )
     faster = {P0: LagNow(70, 100), P1: LagNow(100, 100)}
     assert two_generations().explain(now(lags=faster, earlier=before))[-1] == (
@@ -131,10 +132,43 @@ def test_explain_group_names_the_members_for_which_a_rebalance_waits() -> None:
     story = two_generations()
     story.begin("member left", "member m2 left", "m2")
     story.step("waiting", missing=[{"member": "m1", **WHO}])
-    assert story.explain(now("PreparingRebalance"))[-1].startswith(
-        "stuck: since 2023-11-14 22:13:27.000 the rebalance waits for m1 (client app, host /h)"
+    assert story.explain(now("PreparingRebalance"))[-1] == (
+        "stuck: since 2023-11-14 22:13:27.000 the rebalance waits for m1 (client app, host /h): they send heartbeats "
+        "and do not join. Their rebalance timeout (max.poll.interval.ms) removes them."
     )
     assert not any(line.startswith("stuck") for line in story.explain(now("Stable")))
+
+
+def test_explain_group_tells_silent_members_from_those_that_do_not_join() -> None:
+    story = two_generations()
+    story.begin("member left", "member m2 left", "m2")
+    missing = [{"member": "m1", **WHO, "silent_ms": 1_000}, {"member": "m3", **WHO, "silent_ms": 999}]
+    story.step("waiting", missing=missing)
+    silent, alive = story.explain(now("PreparingRebalance"))[-2:]
+    assert silent.endswith(
+        "m1 (client app, host /h): no heartbeat came since it began. The session timeout removes them."
+    )
+    assert "waits for m3 (client app, host /h): they send heartbeats and do not join" in alive
+
+
+def test_explain_group_says_that_a_rebalance_waits_for_member_ids_that_nobody_used() -> None:
+    story = two_generations()
+    story.begin("member left", "member m2 left", "m2")
+    story.step("waiting", missing=[])
+    assert story.explain(now("PreparingRebalance"))[-1].endswith(
+        "waits for member ids that were given out and not used. Their session timeout removes them."
+    )
+
+
+def test_explain_group_prints_the_partitions_of_a_rebalancing_group_from_the_journal() -> None:
+    story = two_generations()
+    story.begin("member left", "member m2 left", "m2")
+    coordinator = now("PreparingRebalance", lags={P0: LagNow(10, 130)}, earlier={P0: LagNow(10, 130)})
+    members = tuple(m._replace(partitions=()) for m in coordinator.members)
+    lines = story.explain(coordinator._replace(members=members))
+    assert "member m1 (client app, host /h): 1 partitions before this rebalance, lag 120" in lines
+    assert "    since 2023-11-14 22:13:21.000: orders-0" in lines
+    assert "member m1 (client app, host /h) has it, and nothing was committed for 6 s" in lines[-1]
 
 
 def test_explain_group_keeps_the_assignment_time_of_a_restarted_static_member() -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.randomness import Rng
 from klamm.sim.disk import SimulatedDisk
-from klamm.telemetry.journal import FLUSH_BYTES, Journal, by_topic
+from klamm.telemetry.journal import FLUSH_BYTES, Journal, LeaderChange, by_topic
 from klamm.telemetry.journal_files import JournalFiles, journal_files
 from klamm.telemetry.journal_reader import (
     Entry,
@@ -59,6 +60,27 @@ def test_every_journal_line_names_its_cause_and_lines_keep_the_order_of_writing(
     assert {e.cause for e in read} == {cause}
     assert read[1].facts["rejected"] == [[1, "not live"]]
     assert read[2].facts["partitions"] == {"a": [0, 1]}
+
+
+def test_decisions_journalled_together_have_the_lines_of_single_ones(tmp_path: Path) -> None:
+    three = (BrokerId(1), BrokerId(2), BrokerId(3))
+    before, after = LeaderAndIsr(BrokerId(1), 4, three, 7, 5), LeaderAndIsr(BrokerId(2), 5, three[1:], 8, 6)
+    nobody = LeaderAndIsr(BrokerId(-1), 6, three[1:], 8, 7)
+    changes: list[LeaderChange] = [(A0, before, after, [(1, "not live")], True), (A1, None, nobody, (), False)]
+    single, together = journal_in(tmp_path / "single"), journal_in(tmp_path / "together")
+
+    for p, was, now, rejected, unclean in changes:
+        single.leader_decision("1.1.1", "offline", p, was, now, rejected, unclean)
+    single.line("1.1.1", "done")
+    together.leader_decisions("1.1.1", "offline", changes)
+    together.line("1.1.1", "done")
+    for journal in (single, together):
+        journal.flush()
+
+    found, expected = entries(tmp_path / "together"), entries(tmp_path / "single")
+    assert [(e.seq, e.kind, e.cause) for e in found] == [(e.seq, e.kind, e.cause) for e in expected]
+    assert [e.facts for e in found] == [e.facts for e in expected]
+    assert [e.seq for e in found] == [1, 2, 3]
 
 
 def test_journal_lines_are_written_on_flush_or_when_the_buffer_is_full(tmp_path: Path) -> None:
