@@ -36,7 +36,7 @@ help:  # (this list)
 $(READY): requirements.lock pyproject.toml
 	@echo "Setting up $(VENV) from requirements.lock. The first time takes some minutes, because Spark is large."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --require-hashes --no-deps -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -47,8 +47,8 @@ $(DEMO_READY): $(READY) requirements-demo.lock
 
 # ---- daily: `make` lists these
 
-demo: $(DEMO_READY)  ## load 336,776 flights into three nodes, interrupt two, while a pipeline writes them to a table; data in demo-data
-	@$(PY) -m klamm.cli.demo.run demo-data
+demo: $(DEMO_READY)  ## load 336,776 flights into three nodes, interrupt two, while a pipeline writes them to a table; data in demo-data. GUARD=off: without crash guards
+	@$(PY) -m klamm.cli.demo.run demo-data $(if $(filter off,$(GUARD)),--no-crash-guard)
 
 # The first pytest only collects: it compiles all tests once, where otherwise each worker would do so.
 test: lint  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
@@ -151,12 +151,12 @@ determinism: $(READY)  # simulate SEEDS=1000 twice with different hash seeds: th
 	PYTHONHASHSEED=77 $(PY) -m klamm.sim --tier $(TIER) --digests $(SEEDS) > .digests-77 && wait $$first
 	@cmp .digests-1 .digests-77 && echo "$(SEEDS) seeds have equal digests" && rm .digests-1 .digests-77
 
-real-faults: $(READY)  # kill real nodes under load ROUNDS=30 times, then stop ZooKeeper and freeze nodes
-	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others
+real-faults: $(READY)  # kill real nodes under load ROUNDS=30 times, then stop ZooKeeper and freeze nodes. NAMESPACES=1: lose packets, too
+	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others $(if $(NAMESPACES),--namespaces)
 
 coordinator-faults: SECONDS = 180
-coordinator-faults: $(READY)  # copy exactly once and consume as a group under faults, ROUNDS=30 times SECONDS=180
-	$(PY) -m tests.campaign.coordinators --rounds $(ROUNDS) --seconds $(SECONDS)
+coordinator-faults: $(READY)  # copy exactly once and consume as a group under faults, ROUNDS=30 times SECONDS=180. NAMESPACES=1: lose packets, too
+	$(PY) -m tests.campaign.coordinators --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(NAMESPACES),--namespaces)
 
 spark-kills: $(READY)  # kill a Spark query and its workers KILLS=20 times, then compare its table with the topic
 	$(PY) -m tests.campaign.spark_stream --kills $(KILLS)

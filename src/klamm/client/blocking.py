@@ -115,8 +115,11 @@ class BlockingConnection:
         return self._protocol.decode(self._protocol.match(frame), frame)
 
     def close(self) -> None:
-        """Close the connection."""
-        self._socket.close()
+        """Close the connection; a request in flight that has not reached the broker never does."""
+        if self.in_flight:
+            self._socket.discard()
+        else:
+            self._socket.close()
 
     def _negotiate(self) -> ApiVersions:
         """Agree on API versions with ApiVersions requests."""

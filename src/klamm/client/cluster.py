@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from klamm.client.errors import ConnectionLost, RetriableError
+from klamm.client.errors import ConnectionLost, NoBrokerAnswers, RetriableError
 from klamm.client.leaders import RELIABLE_EPOCHS, KnownLeaders, Leader
 from klamm.client.steps import Ask, Steps
 from klamm.client.versions import Request
@@ -114,7 +114,7 @@ class ClusterMetadata:
     def refresh(self, names: Collection[str] | None) -> Steps[dict[str, MetadataResponseTopic]]:
         """Request metadata of the named topics, or (None) of all; missing topics have an error code.
 
-        Raises RetriableError if no broker answers.
+        Raises NoBrokerAnswers.
         """
         request = metadata_request(names)
         versions: list[int] = []
@@ -137,7 +137,7 @@ class ClusterMetadata:
                 self._mark_behind(address, not is_current)
                 return {t.name or "": t for t in sorted(answer.topics, key=lambda t: t.name or "")}
             causes.append(f"broker {address} has no metadata yet: its response lists no brokers")
-        raise RetriableError("; ".join(causes))
+        raise NoBrokerAnswers("; ".join(causes))
 
     def _mark_behind(self, address: Address, is_behind: bool) -> None:
         """Remember whether the broker's last Metadata response was older than those of others."""

@@ -12,6 +12,7 @@ from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefuse
 from klamm.client.protocol import ClientProtocol, InFlight
 from klamm.client.versions import ApiVersions, Request, negotiate
 from klamm.net.receive_buffer import BadFrameSize, ReceiveBuffer
+from klamm.runtime.network import discard
 from klamm.runtime.world import World
 from klamm.wire.compile_encode import Parts
 
@@ -199,12 +200,18 @@ class Connection(asyncio.BufferedProtocol):
         self._fail_and_close(reason)
 
     def _fail_and_close(self, reason: str) -> None:
-        """Close the connection and fail all requests in flight with `reason`."""
+        """Close the connection and fail all requests in flight with `reason`.
+
+        Those that have not reached the broker never do: the caller may send them again on another connection.
+        """
         transport, self._transport = self._transport, None
         if transport is None:
             return
         self._reason = reason
-        transport.abort()
+        if self._protocol:
+            discard(transport)
+        else:
+            transport.abort()
         for pending in self._protocol.end():
             pending.finish()
             if not pending.answer.done():

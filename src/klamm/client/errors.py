@@ -32,11 +32,16 @@ class RetriableError(KlammError):
     """This attempt failed but a retry may succeed; the text says why."""
 
 
+class NoBrokerAnswers(RetriableError):
+    """None of the known brokers answered a request for metadata; the text has all causes."""
+
+
 class Unreachable(KlammError):
     """No attempt succeeded in the time allowed; the text has the last cause."""
 
     def __init__(self, what: str, total_s: float, cause: Exception) -> None:
-        remedy = ". Check that the brokers run, and their addresses." if isinstance(cause, ConnectionLost) else ""
+        is_lost = isinstance(cause, ConnectionLost | NoBrokerAnswers)
+        remedy = ". Check that the brokers run, and their addresses." if is_lost else ""
         super().__init__(f"{what}: no attempt succeeded within {total_s:g} s; the last error: {cause}{remedy}")
         self.cause = cause
 

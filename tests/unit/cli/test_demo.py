@@ -10,6 +10,7 @@ from klamm.cli.demo.acknowledgements import AcknowledgedRows
 from klamm.cli.demo.charts import NO_LEADER, carrier_charts, leader_chart
 from klamm.cli.demo.count import Carrier, Count, RunCount, count_rows
 from klamm.cli.demo.report import merge_leader_gaps
+from klamm.cli.demo.run import parse_options
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal_reader import Entry, LeaderChange
@@ -114,3 +115,9 @@ def test_klamm_demo_charts_the_leaders_before_and_after_each_change() -> None:
     }
     assert chart.notes == {"flights-0": "", "flights-1": "2 changes", "flights-2": ""}
     assert (chart.begin_ms, chart.end_ms, chart.marked) == (100, 200, NO_LEADER)
+
+
+def test_klamm_demo_runs_its_nodes_with_crash_guards_unless_they_are_turned_off() -> None:
+    assert (parse_options([]).directory, parse_options([]).overrides) == ("demo-data", {})
+    without = parse_options(["elsewhere", "--no-crash-guard"])
+    assert (without.directory, without.overrides) == ("elsewhere", {"klamm.crash.guard": "false"})

@@ -117,6 +117,9 @@ class Connection:
     def close(self) -> None:
         self.process.is_open -= 1
 
+    def discard(self) -> None:
+        self.close()
+
     def send(self, buffers: Sequence[object]) -> None:
         raise NotImplementedError
 

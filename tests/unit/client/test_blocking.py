@@ -5,7 +5,10 @@ from tests.support.scripted_brokers import ScriptedCluster, ScriptedWorld
 
 from klamm.client.blocking import BlockingConnection, BlockingSettings
 from klamm.client.errors import ConnectionLost, NotConnected
+from klamm.client.versions import Request
 from klamm.model.cluster import Address
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import MetadataRequest
 
 ANSWERS = {
     "the alert of TLS": bytes.fromhex("15030300020246"),
@@ -25,6 +28,21 @@ def test_a_port_that_does_not_speak_kafkas_protocol_is_named_with_the_remedy(
     with pytest.raises(ConnectionLost, match=rf"{at} does not speak Kafka's protocol: .*port of a broker's PLAINTEXT"):
         BlockingConnection(world, at, BlockingSettings("test", 1.0, 1.0))
     assert world.connections[0].closed
+
+
+@pytest.mark.parametrize("is_in_flight", [True, False])
+def test_a_request_in_flight_is_not_delivered_after_its_blocking_connection_is_closed(is_in_flight: bool) -> None:
+    world = ScriptedWorld(ScriptedCluster({}))
+    at = Address(*next(iter(world.cluster.brokers.values())))
+    connection = BlockingConnection(world, at, BlockingSettings("test", 1.0, 1.0))
+    connection.send(Request(ApiKey.METADATA, MetadataRequest([], allow_auto_topic_creation=False)))
+    if not is_in_flight:
+        connection.receive()
+
+    connection.close()
+
+    assert world.connections[0].closed
+    assert world.connections[0].discarded == is_in_flight
 
 
 def test_a_connection_that_fails_without_a_text_names_the_kind_of_the_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,20 @@ async def test_closing_a_connection_fails_its_requests_in_flight(
         await asked
 
 
+@pytest.mark.parametrize("is_in_flight", [True, False])
+async def test_a_request_in_flight_is_not_delivered_after_its_connection_is_closed(
+    connection: Connection, peer: RecordingTransport, is_in_flight: bool
+) -> None:
+    asked = versions(connection)
+    if not is_in_flight:
+        feed(peer, answer(0))
+        await asked
+
+    connection.close()
+
+    assert (peer.discarded, peer.aborted) == (is_in_flight, True)
+
+
 class NetworkOnDemand:
     """Connects when the test says so."""
 

@@ -111,7 +111,8 @@ class TestMetadata:
         brokers = Brokers(answer)
         attempt = lambda: brokers.cluster.refresh(None)  # noqa: E731
 
-        with pytest.raises(Unreachable, match=r"metadata: no attempt succeeded within 5 s; the last error: .*one:1"):
+        problem = r"metadata: no attempt succeeded within 5 s; the last error: .*one:1.*\. Check that the brokers run"
+        with pytest.raises(Unreachable, match=problem):
             brokers.run(retried("metadata", attempt, brokers.backoff(5)))
         assert 4 < brokers.now_s <= 5
 

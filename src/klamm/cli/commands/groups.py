@@ -17,7 +17,6 @@ from klamm.model.ids import TopicPartition
 
 groups_app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 Name = Annotated[str, typer.Option("--group", help="name of the group")]
-Names = Annotated[list[str], typer.Option("--group", help="name of a group; repeatable")]
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", help="partitions: TOPIC or TOPIC:PARTITION,...; repeatable")
 ]
@@ -83,8 +82,9 @@ def describe(
 
 @groups_app.command()
 def lag(
-    group: Names,
+    group: SomeNames = None,
     bootstrap: Bootstrap = LOCAL,
+    all_groups: AllGroups = False,
     max_lag: Annotated[
         int | None,
         typer.Option("--max-lag", min=0, help="exit status 1 if a group lags by more than this many records"),
@@ -93,7 +93,12 @@ def lag(
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Show by how many records groups lag behind, for each topic. Exit status 1: a group does not exist."""
-    found = with_admin(bootstrap, timeout, lambda admin: _read_lags(admin, group))
+
+    async def read(admin: Admin) -> list[tuple[Group, list[Lag]]]:
+        """Read the groups and their lags."""
+        return await _read_lags(admin, await _named(admin, group, all_groups))
+
+    found = with_admin(bootstrap, timeout, read)
     rows = [(g.name, *row) for g, lags in found for row in _lag_by_topic(lags)]
     if as_json:
         print_json([{"group": g, "topic": t, "lag": n, "uncommitted_partitions": u} for g, t, n, u in rows])
@@ -102,8 +107,8 @@ def lag(
     absent = [g for g, _ in found if g.state == DEAD]
     for missing in absent:
         print_error(_headline(missing))
-    totals = {name: sum(n for g, _, n, _ in rows if g == name) for name in group}
-    lags_behind = max_lag is not None and any(total > max_lag for total in totals.values())
+    totals = [sum(row[1] for row in _lag_by_topic(lags)) for _, lags in found]
+    lags_behind = max_lag is not None and any(total > max_lag for total in totals)
     raise typer.Exit(int(lags_behind or bool(absent)))
 
 

@@ -37,6 +37,8 @@ def rolling_restart(
 ) -> None:
     """Restart the brokers with your command, one after the other, each when all partitions are in sync again.
 
+    A command that starts a broker in the background has to redirect its output: 'klamm node run FILE >> LOG 2>&1 &'.
+
     Stops with exit status 1 when a partition is not in sync, would have no leader or would fall below min ISR, when a
     command fails, or when a broker does not come back.
     """

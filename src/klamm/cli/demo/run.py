@@ -1,11 +1,12 @@
-"""The demo; `python -m klamm.cli.demo.run [DIRECTORY]`, or `make demo`.
+"""The demo; `python -m klamm.cli.demo.run [DIRECTORY] [--no-crash-guard]`, or `make demo [GUARD=off]`.
 
 Exit status 0 only if the table has every acknowledged record, none twice, and every partition is in sync again.
 """
 
+import argparse
 import asyncio
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from posixpath import abspath, join
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +35,7 @@ from klamm.runtime.world import World, real_world
 TOPIC: Final = "flights"
 PARTITIONS: Final = 6
 NODES: Final = 3
+GUARD: Final = "klamm.crash.guard"
 FLUSH_TIMEOUT_S: Final = 130.0
 BURST: Final = 500
 SLOW_ROWS_PER_S: Final = 2_500
@@ -72,6 +74,8 @@ async def demo(cluster: LocalCluster, world: World) -> int:
         "show the flights\nand who led which partition."
     )
     print_line(f"1. Start ZooKeeper and {NODES} nodes in {cluster.directory}.")
+    if GUARD in cluster.options.overrides:
+        print_line("   Without crash guards: a killed node is noticed when its ZooKeeper session times out.")
     if found := cluster.nodes_with_data:
         print_line(f"   Using the data of an earlier run ({', '.join(node.name for node in found)}).")
     started = asyncio.get_running_loop().time()
@@ -218,10 +222,21 @@ async def _check_result(observer: ClusterObserver, loader: Loader, count: Count)
     return 1 if problems else 0
 
 
+def parse_options(arguments: Sequence[str]) -> ClusterOptions:
+    """Return the cluster that the command line describes."""
+    parser = argparse.ArgumentParser(prog="klamm.cli.demo.run", description="The demo of klamm.")
+    parser.add_argument("directory", nargs="?", default="demo-data")
+    parser.add_argument(
+        "--no-crash-guard", action="store_true", help="run the nodes without crash guards, to compare the gaps"
+    )
+    chosen = parser.parse_args(arguments)
+    overrides = {GUARD: "false"} if chosen.no_crash_guard else {}
+    return ClusterOptions(chosen.directory, NODES, first_port=0, zookeeper_port=0, overrides=overrides)
+
+
 def main() -> None:
-    """Run the demo in the directory given as argument, and exit with its status."""
-    directory = sys.argv[1] if len(sys.argv) > 1 else "demo-data"
-    options = ClusterOptions(directory, NODES, first_port=0, zookeeper_port=0)
+    """Run the demo that the command line describes, and exit with its status."""
+    options = parse_options(sys.argv[1:])
     try:
         with interrupted_by_stop_signals(), LocalCluster(options, on_killed=print_error) as cluster:
             status = run_loop(demo(cluster, real_world()))
@@ -229,7 +244,7 @@ def main() -> None:
         print_error(error)
         status = 1
     except KeyboardInterrupt:
-        print_line(f"Stopped. The data is in {abspath(directory)}.")
+        print_line(f"Stopped. The data is in {abspath(options.directory)}.")
         status = 130
     sys.exit(status)
 
