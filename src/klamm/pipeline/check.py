@@ -1,10 +1,14 @@
 """Checks a pipeline before it runs: topics, schema, SQL, and whether its sink takes the result."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
-from klamm.pipeline.errors import cause_of
+from klamm.client.errors import Unreachable
+from klamm.pipeline.errors import PipelineFailed, cause_of
 from klamm.pipeline.letters import letter_records
 from klamm.pipeline.rows import check_expectations, dead_rows, good_rows, prepare, run_steps
 from klamm.pipeline.sinks import Sink
@@ -21,9 +25,9 @@ from klamm.spark.sink_options import write_options
 def check_topics(spec: Spec) -> None:
     """Ask the brokers for the topics of the pipeline.
 
-    Raises BadFile for a missing one, and for one that is both read and written; Unreachable.
+    Raises BadFile for a missing one, and for one that is both read and written; PipelineFailed without brokers.
     """
-    with read_client(RealBlockingWorld(), spec.reads) as brokers:
+    with _naming(spec, "source.bootstrap"), read_client(RealBlockingWorld(), spec.reads) as brokers:
         try:
             find_partitions(brokers)
         except BadOption as error:
@@ -32,9 +36,10 @@ def check_topics(spec: Spec) -> None:
     written = {"dead_letter.topic": spec.dead_letter_topic}
     if spec.sink is SinkKind.TOPIC:
         written["sink.topic"] = spec.target
-    options = write_options({"kafka.bootstrap.servers": spec.sink_bootstrap, "topic": spec.name}, Reads.BATCH)
+    options = write_options(spec.write_to(spec.name, spec.name), Reads.BATCH)
     names = {field: topic for field, topic in written.items() if topic is not None}
-    with read_client(RealBlockingWorld(), options.reads) as brokers:
+    field = "sink.bootstrap" if "sink.bootstrap" in spec.lines else "source.bootstrap"
+    with _naming(spec, field), read_client(RealBlockingWorld(), options.reads) as brokers:
         found = brokers.topics(list(names.values())) if names else {}
         sink_cluster = brokers.cluster_id
     for field, topic in names.items():
@@ -42,6 +47,18 @@ def check_topics(spec: Spec) -> None:
             raise BadFile(f"{spec.at(field)}: the topic {topic} does not exist. Create it with klamm topics create.")
     if sink_cluster is not None and sink_cluster == source_cluster:  # the file may name it by other addresses
         check_not_read(spec, names.values())
+
+
+@contextmanager
+def _naming(spec: Spec, field: str) -> Iterator[None]:
+    """Name the field whose brokers do not answer. Raises PipelineFailed."""
+    try:
+        yield
+    except Unreachable as error:
+        text = str(error).partition(". Check that")[0].rstrip(".")
+        raise PipelineFailed(
+            f"{spec.at(field)}: {field}: {text}. Check that the brokers run, and correct their addresses."
+        ) from error
 
 
 def source_rows(spark: SparkSession, spec: Spec, options: dict[str, str]) -> DataFrame:
@@ -55,6 +72,7 @@ def source_rows(spark: SparkSession, spec: Spec, options: dict[str, str]) -> Dat
 def check_rows(spark: SparkSession, spec: Spec, sink: Sink) -> StructType:
     """Analyse expectations and steps without data; returns the schema of the result. Raises BadFile."""
     schema = source_rows(spark, spec, spec.source_options).schema
+    _check_fields(spec, schema["value"].dataType)
     empty = spark.createDataFrame([], schema)
     check_expectations(spec, good_rows(prepare(empty, ())))
     prepared = prepare(empty, spec.expectations)
@@ -62,3 +80,14 @@ def check_rows(spark: SparkSession, spec: Spec, sink: Sink) -> StructType:
     sink.check(result.schema)
     assert letter_records(dead_rows(prepared)).schema.names == ["key", "value", "headers"]
     return result.schema
+
+
+def _check_fields(spec: Spec, value: DataType) -> None:
+    """Raise BadFile where two fields of the decoded value would be columns of one name."""
+    names = value.names if isinstance(value, StructType) else []
+    of_lower = {name.lower(): name for name in reversed(names)}
+    if repeated := next((name for name in names if of_lower[name.lower()] != name), None):
+        raise BadFile(
+            f"{spec.at('source.value.schema')}: source.value.schema has the fields {of_lower[repeated.lower()]} and "
+            f"{repeated}, which SQL takes for one. Remove one of them."
+        )

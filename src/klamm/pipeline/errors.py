@@ -6,6 +6,8 @@ from typing import Final
 from klamm.model.errors import KlammError
 
 _OWN: Final = re.compile(r"klamm\.[a-z_.]+\.[A-Z]\w+: (.+)")
+_PY4J: Final = "An error occurred while calling "
+"""Py4J begins an error of Java with this line, and gives Java's own in the next one."""
 _MAX_CHARS: Final = 1_000
 
 
@@ -20,5 +22,7 @@ def cause_of(error: BaseException) -> str:
     text = str(error)
     if found := _OWN.findall(text):
         return str(found[-1])[:_MAX_CHARS]
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    lines = (line.strip() for line in text.splitlines())
+    said = (line.removeprefix(": ") for line in lines if line and not line.startswith(_PY4J))
+    first = next(said, type(error).__name__)
     return first.partition(" SQLSTATE")[0][:_MAX_CHARS]

@@ -1,5 +1,7 @@
 """Exports what a pipeline reads: its records, decoded, as Parquet files for other programs."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from posixpath import join
 from typing import Final
 
@@ -19,6 +21,8 @@ from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.parquet_export import ExportedFile, export_records
 
 MANIFEST: Final = "manifest.json"
+LOCK: Final = ".lock"
+"""Readers of Parquet ignore files that begin with a dot."""
 _STARTS: Final = frozenset(("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp"))
 """The options that say where the pipeline begins."""
 
@@ -43,16 +47,18 @@ class Manifest(msgspec.Struct, frozen=True):
 def export_pipeline(spark: SparkSession, spec: Spec, disk: Disk, directory: str) -> Manifest:
     """Write all records of the pipeline's topics to Parquet files in a new directory, and a manifest.
 
-    Raises UsageError for a directory that has files, PipelineFailed, and what planning a batch read raises.
+    Raises UsageError for a directory that has files or is used by another export, PipelineFailed, and what planning a
+    batch read raises.
     """
     options = export_options(spec)
-    if disk.exists(directory) and (not disk.is_directory(directory) or disk.list_directory(directory)):
-        raise UsageError(f"--to {directory}: it exists, and is not an empty directory. Name another one, or remove it.")
     try:
+        if disk.exists(directory) and not disk.is_directory(directory):
+            raise UsageError(f"--to {directory}: it is not a directory. Name another one, or remove it.")
         create_directory(disk, directory)
-        files = export_records(spark, options, directory)
-        manifest = Manifest(spec.name, files)
-        disk.write_atomically(join(directory, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
+        with _empty_and_locked(disk, directory):
+            files = export_records(spark, options, directory)
+            manifest = Manifest(spec.name, files)
+            disk.write_atomically(join(directory, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
     except OSError as error:
         raise PipelineFailed(f"Cannot write to {directory}: {error.strerror}. Name another directory.") from error
     except (PySparkException, Py4JError) as error:
@@ -62,6 +68,28 @@ def export_pipeline(spark: SparkSession, spec: Spec, disk: Disk, directory: str)
     return manifest
 
 
+@contextmanager
+def _empty_and_locked(disk: Disk, directory: str) -> Iterator[None]:
+    """Lock an empty directory against other processes; the lock's file is removed once an export is complete.
+
+    Raises UsageError for a directory that has files or is used by another export, OSError.
+    """
+    refused = f"--to {directory}: it exists, and is not an empty directory. Name another one, or remove it."
+    if not set(disk.list_directory(directory)) <= {LOCK}:
+        raise UsageError(refused)
+    path = join(directory, LOCK)
+    lock = disk.lock(path)
+    if lock is None:
+        raise UsageError(f"--to {directory}: another export writes to it. Name another directory.")
+    try:
+        if set(disk.list_directory(directory)) != {LOCK}:  # another export ended just now
+            raise UsageError(refused)
+        yield
+        disk.remove(path)
+    finally:
+        lock.release()
+
+
 def export_options(spec: Spec) -> ReadOptions:
     """The options of the batch read: from the first record to the last, whatever the pipeline has read.
 
@@ -69,7 +97,4 @@ def export_options(spec: Spec) -> ReadOptions:
     """
     of_batches = {option.name.lower() for option in READ_OPTIONS.table if Reads.BATCH in option.reads}
     kept = {n: v for n, v in spec.source_options.items() if n.lower() in of_batches - _STARTS}
-    decodes = spec.reads.values.format != "raw"
-    return read_options(
-        kept | {"startingOffsets": "earliest"} | ({"onDecodeError": "report"} if decodes else {}), Reads.BATCH
-    )
+    return read_options(kept | {"startingOffsets": "earliest", "onDecodeError": "report"}, Reads.BATCH)

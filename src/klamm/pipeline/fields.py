@@ -185,8 +185,18 @@ FIELDS: Final = (
         "columns that say which of two rows of a key is newer, with `upsert`: the greater one, compared from left to "
         "right",
     ),
+    Field(
+        "sink.delete", of_text(str), None,
+        "BOOLEAN column of the result, with `upsert`: a row in which it is true deletes the row with its keys, unless "
+        "that is newer. The table does not have the column",
+    ),
     Field("sink.bootstrap", of_text(str), None,
           "brokers of the topic, and of the dead letters; default: those of the source"),
+    Field(
+        "sink.options", parse_options, None,
+        "further [options for writing](spark.md#options-for-writing) to the topic and to the dead letters, for example "
+        "`kafka.transaction.timeout.ms` and `kafka.compression.type`",
+    ),
     Field(
         "dead_letter.topic", of_text(parse_topic), None,
         "topic for records that cannot be decoded or do not meet an expectation; it must exist. Without it the "

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from klamm.pipeline.rows import LETTER, REASON
+from klamm.spark.columns import BEYOND, MAX_MS
 from klamm.spark.dead_letters import HEADER_PREFIX
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
@@ -16,7 +17,7 @@ def letter_records(dead: DataFrame) -> DataFrame:
     """The dead letters as records: key, value and headers of the original; more headers say where it was and why."""
     letter = sql.col(LETTER)
     facts = [_header(name, letter[name].cast("string")) for name in _FACTS]
-    facts.append(_header("timestamp", sql.unix_millis(letter["timestamp"]).cast("string")))
+    facts.append(_header("timestamp", _timestamp_ms(letter["timestamp"])))
     facts.append(_header("error", sql.col(REASON)))
     headers = sql.concat(_headers_of(letter["headers"]), sql.array(*facts))
     return dead.select(letter["key"].alias("key"), letter["raw"].alias("value"), headers.alias("headers"))
@@ -31,14 +32,27 @@ def original_rows(batch: DataFrame) -> DataFrame:
         named = sql.filter(sql.col("headers"), lambda h: h["key"] == f"{HEADER_PREFIX}{name}")
         return sql.try_element_at(named, sql.lit(-1))["value"].cast("string")
 
+    number = fact("timestamp").try_cast("bigint")
+    fits = number.between(-MAX_MS, MAX_MS)
+    error = sql.col("decodeError") if "decodeError" in batch.columns else sql.lit(None).cast("string")
+    beyond = sql.concat_ws("; ", sql.concat(sql.lit("timestamp "), number.cast("string"), sql.lit(BEYOND)), error)
     return batch.withColumns(
         {
             "topic": sql.coalesce(fact("topic"), sql.col("topic")),
             "partition": sql.coalesce(fact("partition").try_cast("int"), sql.col("partition")),
             "offset": sql.coalesce(fact("offset").try_cast("bigint"), sql.col("offset")),
-            "timestamp": sql.coalesce(sql.timestamp_millis(fact("timestamp").try_cast("bigint")), sql.col("timestamp")),
+            "timestamp": sql.when(number.isNull(), sql.col("timestamp")).when(fits, sql.timestamp_millis(number)),
             "headers": sql.when(sql.size(original) > 0, original),
+            "decodeError": sql.when(~fits, beyond).otherwise(error),
         }
+    )
+
+
+def _timestamp_ms(timestamp: Column) -> Column:
+    """The timestamp of a dead letter as text; where Spark cannot hold it, the number that the reason begins with."""
+    named = sql.regexp_extract(sql.col(REASON), f"^timestamp (-?[0-9]+){BEYOND}", 1)
+    return sql.when(timestamp.isNotNull(), sql.unix_millis(timestamp).cast("string")).otherwise(
+        sql.nullif(named, sql.lit(""))
     )
 
 

@@ -48,8 +48,8 @@ class Checkpoint(NamedTuple):
 
 def read_checkpoint(disk: Disk, state: StateDirectory) -> Checkpoint:
     """Return what the checkpoint says. Raises StateUnusable."""
-    complete = _last_number(disk, join(state.checkpoint, "commits"))
-    planned = _last_number(disk, join(state.checkpoint, "offsets"))
+    complete = state.last_number("commits")
+    planned = state.last_number("offsets")
     if complete is None:
         return Checkpoint(None, planned, {})
     path = join(state.checkpoint, "offsets", str(complete))
@@ -67,9 +67,3 @@ def positions(spec: Spec, checkpoint: Checkpoint) -> dict[TopicPartition, Partit
     with read_client(RealBlockingWorld(), spec.reads) as brokers:
         ends = brokers.offsets(dict.fromkeys(find_partitions(brokers), LATEST))
     return {p: PartitionPosition(checkpoint.next.get(p), end) for p, end in sorted(ends.items())}
-
-
-def _last_number(disk: Disk, directory: str) -> int | None:
-    """Return the highest number that names a file in the directory; None where none does."""
-    names = disk.list_directory(directory) if disk.exists(directory) else []
-    return max((int(name) for name in names if name.isdecimal()), default=None)

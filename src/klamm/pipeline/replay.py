@@ -36,7 +36,7 @@ def replay_options(spec: Spec) -> dict[str, str]:
 
 def delete_replayed(spec: Spec, read: Mapping[TopicPartition, int]) -> None:
     """Delete the dead letters before these offsets, which were read again. Raises RequestRefused, Unreachable."""
-    options = write_options({"kafka.bootstrap.servers": spec.sink_bootstrap, "topic": spec.name}, Reads.BATCH).reads
+    options = write_options(spec.write_to(spec.name, spec.name), Reads.BATCH).reads
     with read_client(RealBlockingWorld(), options) as brokers:
         brokers.topics([p.topic for p in read])
         starts = brokers.offsets(dict.fromkeys(read, EARLIEST))

@@ -1,5 +1,6 @@
 """The rows of a micro-batch: what SQL sees as `source`, which are dead letters, what the steps make of the rest."""
 
+from collections.abc import Collection
 from functools import reduce
 from typing import Final
 
@@ -15,16 +16,16 @@ from klamm.pipeline.yaml_tree import BadFile
 SOURCE: Final = "source"
 RECORD: Final = "record"
 LETTER: Final = "klamm_letter"
-"""The column with what a dead letter needs of a row; it is not in `source`."""
+"""The column of `dead_rows` with what a dead letter needs of a row."""
 REASON: Final = "klamm_reason"
-"""Why a row is a dead letter; null for the others. It is not in `source`."""
+"""The column of `dead_rows` that says why a row is a dead letter."""
 _OF_RECORD: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
 
 
 def prepare(batch: DataFrame, expectations: tuple[Expectation, ...]) -> DataFrame:
-    """Return the rows with the columns that the first SQL step sees as `source`, and two more.
+    """Return the rows with the columns that the first SQL step sees as `source`, and two more at the end.
 
-    LETTER has the record as a dead letter, REASON says why it is one, null for a good row.
+    The last but one has the record as a dead letter. The last one says why the row is one, and is null for a good row.
 
     The fields of a decoded STRUCT become columns. A column of the record whose name such a field has is only in the
     STRUCT `record`.
@@ -36,12 +37,21 @@ def prepare(batch: DataFrame, expectations: tuple[Expectation, ...]) -> DataFram
     ]
     taken = {f.lower() for f in fields}
     own = [sql.col(name) for name in _OF_RECORD if name not in taken]
-    record = sql.struct(*_OF_RECORD).alias(RECORD)
     raw = "rawValue" if "rawValue" in batch.columns else "value"
-    letter = sql.struct(*(sql.col(n) for n in _OF_RECORD), sql.col(raw).alias("raw")).alias(LETTER)
+    tombstone = sql.col(raw).isNull().alias("tombstone")
+    record = sql.struct(*_OF_RECORD, tombstone).alias(RECORD)
+    letter = sql.struct(*(sql.col(n) for n in _OF_RECORD), sql.col(raw).alias("raw")).alias(free_name(LETTER, taken))
     error = sql.col("decodeError") if "decodeError" in batch.columns else sql.lit(None).cast("string")
-    columns = [*values, *own, *([record] if RECORD not in taken else []), letter, error.alias(REASON)]
-    return batch.select(*columns).withColumn(REASON, sql.coalesce(sql.col(REASON), *map(_unmet, expectations)))
+    reason = free_name(REASON, taken)
+    columns = [*values, *own, *([record] if RECORD not in taken else []), letter, error.alias(reason)]
+    return batch.select(*columns).withColumn(reason, sql.coalesce(sql.col(reason), *map(_unmet, expectations)))
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, or a longer one: none of those in `taken`, which are in lower case, as SQL compares them."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _unmet(expectation: Expectation) -> Column:
@@ -50,14 +60,20 @@ def _unmet(expectation: Expectation) -> Column:
     return sql.when(~sql.coalesce(sql.expr(f"({expectation.condition})"), sql.lit(False)), sql.lit(text))
 
 
+def is_dead(prepared: DataFrame) -> Column:
+    """Whether a row is a dead letter."""
+    return sql.col(prepared.columns[-1]).isNotNull()
+
+
 def good_rows(prepared: DataFrame) -> DataFrame:
     """The rows that are no dead letters, with the columns of `source`."""
-    return prepared.where(sql.col(REASON).isNull()).drop(LETTER, REASON)
+    return prepared.where(~is_dead(prepared)).drop(*prepared.columns[-2:])
 
 
 def dead_rows(prepared: DataFrame) -> DataFrame:
     """Return the rows that are dead letters: the record (LETTER) and why it is one (REASON)."""
-    return prepared.where(sql.col(REASON).isNotNull()).select(LETTER, REASON)
+    letter, reason = prepared.columns[-2:]
+    return prepared.where(is_dead(prepared)).select(sql.col(letter).alias(LETTER), sql.col(reason).alias(REASON))
 
 
 def run_steps(spark: SparkSession, spec: Spec, source: DataFrame) -> DataFrame:

@@ -4,19 +4,19 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm.pipeline.check import check_rows, check_topics, source_rows
 from klamm.pipeline.errors import PipelineFailed, cause_of
 from klamm.pipeline.letters import letter_records, original_rows
 from klamm.pipeline.replay import replay_options
-from klamm.pipeline.rows import LETTER, REASON, dead_rows, good_rows, prepare, run_steps
+from klamm.pipeline.rows import LETTER, REASON, dead_rows, good_rows, is_dead, prepare, run_steps
 from klamm.pipeline.sinks import BatchName, Sink, letters_of, sink_of
 from klamm.pipeline.spec import Spec
-from klamm.pipeline.state import REPLAY, RUN, BatchStatus, StateDirectory, Status
+from klamm.pipeline.state import REPLAY, RUN, BatchStatus, StateDirectory, StateUnusable, Status
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import Disk
@@ -40,6 +40,8 @@ class PipelineRun:
         self._sink: Sink = sink_of(spec, disk)
         self._letters = letters_of(spec)
         self._now_s = RealBlockingWorld().now_s
+        self._planned: int | None = None
+        """The last micro-batch that was planned before this run."""
         self._measured: dict[int, tuple[int, dict[str, float]]] = {}
         self._status = Status(RealClock().now_ms())
         self.failure: Exception | None = None
@@ -47,19 +49,21 @@ class PipelineRun:
     def run(self, report: Report) -> Status:
         """Run until the query ends: never by itself, unless the trigger is available-now.
 
-        Raises BadFile, StateUnusable, Unreachable, PipelineFailed.
+        Raises BadFile, StateUnusable, PipelineFailed.
         """
         with self._state.locked():
             check_topics(self._spec)
             check_rows(self._spark, self._spec, self._sink)
             self._state.write_status(self._status)
-            query = self._start()
+            self._planned = self._state.last_number("offsets")
+            try:
+                query = self._start()
+            except Py4JError as error:
+                raise self._failed(error) from error
             try:
                 self._follow(query, report)
             except StreamingQueryException as error:
-                cause = cause_of(self.failure or error)
-                self._save(error=cause)
-                raise PipelineFailed(f"The pipeline {self._spec.name} failed: {cause}") from error
+                raise self._failed(error) from error
             except KeyboardInterrupt:
                 self._save()
                 raise
@@ -67,6 +71,16 @@ class PipelineRun:
                 query.stop()
             self._save()
         return self._status
+
+    def _failed(self, error: Exception) -> PipelineFailed:
+        """Return what the run ends with, and store it as its status, if the disk has room for that."""
+        cause = cause_of(self.failure or error)
+        text = f"The pipeline {self._spec.name} failed: {cause}"
+        try:
+            self._save(error=cause)
+        except StateUnusable as unsaved:
+            text = f"{text.rstrip('.')}. {unsaved}"
+        return PipelineFailed(text)
 
     def _start(self) -> StreamingQuery:
         """Start the streaming query of the pipeline."""
@@ -97,12 +111,13 @@ class PipelineRun:
         """Write the dead letters, then the rows; returns the number of dead letters, and the seconds of each part."""
         query = self._state.query_id()
         assert query is not None, "Spark writes the checkpoint's metadata before the first micro-batch"
-        name = BatchName(query, number)
+        name = BatchName(query, number, is_new=self._planned is None or number > self._planned)
+        self._sync_checkpoint(number)
         rows = original_rows(batch) if self._replays else batch
         prepared = prepare(rows, self._spec.expectations).persist()
         times = [self._now_s()]
         try:
-            counts = {row[0]: row[1] for row in prepared.groupBy(sql.isnotnull(REASON)).count().collect()}
+            counts = {row[0]: row[1] for row in prepared.groupBy(is_dead(prepared)).count().collect()}
             times.append(self._now_s())
             if counts.get(True):
                 self._write_letters(prepared, name)
@@ -114,6 +129,16 @@ class PipelineRun:
             prepared.unpersist()
         parts = ("read", "dead letters", "sink")
         return counts.get(True, 0), {part: times[i + 1] - times[i] for i, part in enumerate(parts)}
+
+    def _sync_checkpoint(self, number: int) -> None:
+        """Make the offsets of a micro-batch durable before anything of it is written. Raises StateUnusable."""
+        try:
+            self._state.sync_batch(number)
+        except OSError as error:
+            raise StateUnusable(
+                f"Cannot sync the checkpoint in {self._state.path}: {error.strerror}. Correct the cause and run the "
+                "pipeline again; it continues with this micro-batch."
+            ) from error
 
     def _write_letters(self, prepared: DataFrame, name: BatchName) -> None:
         """Write the dead letters of a micro-batch. Raises PipelineFailed where the pipeline has no topic for them."""

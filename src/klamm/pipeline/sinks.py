@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
@@ -15,21 +16,25 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, CalendarIntervalType, DataType, MapType, StructType, TimeType
+from pyspark.sql.types import ArrayType, BooleanType, CalendarIntervalType, DataType, MapType, StructType, TimeType
 
 from klamm.model.errors import KlammError, UsageError
+from klamm.pipeline.rows import free_name
 from klamm.pipeline.spec import SinkKind, Spec, Upsert
 from klamm.pipeline.yaml_tree import BadFile
+from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import Disk
 from klamm.runtime.randomness import RealRandomness
 from klamm.spark.errors import BadOption
+from klamm.spark.option_set import Reads
+from klamm.spark.read_client import read_client
+from klamm.spark.sink_commits import CommitTopic
+from klamm.spark.sink_options import WriteOptions, write_options
 from klamm.spark.sink_schema import sink_columns
 
 _RANK: Final = "klamm_rank"
 _MS_PER_HOUR: Final = 3_600_000
-_MAX_REQUEST_BYTES: Final = 64 << 20
-"""No pipeline sets a limit of its own for records: that of the topic, `max.message.bytes`, decides."""
 _DIGEST_CHARS: Final = 12
 _BATCH: Final = "batch="
 _SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
@@ -40,15 +45,23 @@ _LEFTOVER_MS: Final = 7 * 24 * _MS_PER_HOUR
 _MAX_KEPT_HOURS: Final = 24 * 366 * 1_000
 
 
+MAX_COMMIT_ATTEMPTS: Final = 20
+"""Tries of a commit that conflicts with others: a compaction is one commit, and the upserts of a run are one by one."""
+
+
 class SinkFailed(KlammError):
     """A micro-batch could not be written to a table."""
 
 
 class BatchName(NamedTuple):
-    """A micro-batch: the id of the query, which a reset changes, and the number in it."""
+    """A micro-batch: the id of the query, which a reset changes, and the number in it.
+
+    `is_new` says that its offsets were planned in this run, so that no earlier run can have written it.
+    """
 
     query: str
     number: int
+    is_new: bool = False
 
 
 class Sink(Protocol):
@@ -64,47 +77,67 @@ class Sink(Protocol):
 class DeltaSink:
     """A Delta table. The commit of a micro-batch has its name, so that it is recognised."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, disk: Disk) -> None:
         self._spec = spec
+        self._disk = disk
         self._upsert = spec.upsert
 
     def check(self, schema: StructType) -> None:
         """Raise BadFile where the table exists with other columns, and where no table can have these."""
         if not schema.fields:
             raise BadFile(f"{self._spec.at('steps')}: the result has no column. Select at least one.")
-        check_storable(self._spec, schema, "Delta table", is_storable_in_delta)
         if self._upsert is not None:
-            for field, names in zip(("sink.keys", "sink.order"), self._upsert, strict=True):
-                if absent := sorted(set(names) - set(schema.names)):
-                    raise BadFile(
-                        f"{self._spec.at(field)}: {field} names {absent[0]}, which the result lacks. It has: "
-                        f"{', '.join(schema.names)}. Correct the name, or select the column."
-                    )
+            check_upsert(self._spec, self._upsert, schema)
+            schema = StructType([f for f in schema.fields if f.name != self._upsert.delete])
+        check_storable(self._spec, schema, "Delta table", is_storable_in_delta)
         table = self._table()
         if table is not None:
             check_columns(self._spec, "sink.delta", _types_of(table), schema)
 
     def write(self, rows: DataFrame, batch: BatchName) -> None:
-        """Write the rows in one commit, unless the table has a commit of this micro-batch. Raises SinkFailed."""
+        """Write the rows in one durable commit, unless the table has one of this micro-batch. Raises SinkFailed."""
         application = f"klamm-{self._spec.name}-{batch.query}"
         table = self._table()
         done = None if table is None else table.transaction_version(application)
         if done is not None and done >= batch.number:
+            check_not_set_back(self._spec, f"delta {self._spec.target}", done, batch)
             return
         found = (rows if self._upsert is None else newest_rows(rows, self._upsert)).toArrow()
+        if table is None and self._upsert is not None and self._upsert.delete is not None:
+            found = without_deletes(found, self._upsert.delete)
         if not found.num_rows:
             return
-        name = CommitProperties(app_transactions=[Transaction(application, batch.number)])
         try:
-            if table is None or self._upsert is None:
-                write_deltalake(self._spec.target, found, mode="append", commit_properties=name)
-            else:
-                merge_newer(table, found, self._upsert, name)
+            self._commit(table, found, Transaction(application, batch.number))
+            self._disk.sync_filesystem(self._spec.target)
         except (DeltaError, OSError) as error:
             raise SinkFailed(
                 f"Cannot write micro-batch {batch.number} to the table {self._spec.target}: {error}. Correct the cause "
                 "and run the pipeline again; it continues with this micro-batch."
             ) from error
+
+    def _commit(self, table: DeltaTable | None, rows: pa.Table, name: Transaction) -> None:
+        """Write the rows in one commit; again where the table changes meanwhile, as by a compaction.
+
+        Raises DeltaError, OSError.
+        """
+        properties = CommitProperties(app_transactions=[name])
+        for left in reversed(range(MAX_COMMIT_ATTEMPTS)):
+            version = None if table is None else table.version()  # a merge moves the table on
+            try:
+                if table is None or self._upsert is None:
+                    write_deltalake(self._spec.target, rows, mode="append", commit_properties=properties)
+                else:
+                    merge_newer(table, rows, self._upsert, properties)
+            except (DeltaError, OSError):
+                changed = self._table()
+                if not left or changed is None or changed.version() == version:
+                    raise
+                if changed.transaction_version(name.app_id) == name.version:
+                    return
+                table = changed
+            else:
+                return
 
     def _table(self) -> DeltaTable | None:
         """The table; None where it does not exist yet."""
@@ -112,6 +145,20 @@ class DeltaSink:
             return DeltaTable(self._spec.target)
         except TableNotFoundError:
             return None
+
+
+def check_not_set_back(spec: Spec, target: str, last: int, batch: BatchName) -> None:
+    """Raise SinkFailed where `target` has a micro-batch of the query that the checkpoint knows nothing of.
+
+    It may have been written with other offsets then, so that records of this micro-batch would be missing.
+    """
+    if last > batch.number or (last == batch.number and batch.is_new):
+        raise SinkFailed(
+            f"The {target} has micro-batch {last} of the pipeline, but its checkpoint continues with micro-batch "
+            f"{batch.number}{', newly planned' if last == batch.number else ''}: the checkpoint was set back, for "
+            f"example from a backup. Restore the newer checkpoint in {spec.state}, or let klamm pipeline reset say "
+            "where to begin."
+        )
 
 
 def check_storable(spec: Spec, schema: StructType, what: str, is_storable: Callable[[DataType], bool]) -> None:
@@ -197,8 +244,7 @@ def compact_table(spec: Spec, keep_ms: int) -> Compaction:
             f"{spec.at(f'sink.{spec.sink}')}: only Delta tables can be compacted, and this is a {spec.sink}."
         )
     try:
-        table = DeltaTable(spec.target)
-        done = table.optimize.compact()
+        table, done = _compacted(spec.target)
         hours = min(math.ceil(keep_ms / _MS_PER_HOUR), _MAX_KEPT_HOURS)  # deltalake ends the process at larger ones
         removed = table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
     except TableNotFoundError as error:
@@ -210,14 +256,63 @@ def compact_table(spec: Spec, keep_ms: int) -> Compaction:
     return Compaction(done["numFilesRemoved"], done["numFilesAdded"], len(removed))
 
 
+def _compacted(path: str) -> tuple[DeltaTable, dict[str, int]]:
+    """Combine small files, again where the table changes meanwhile, as by an upsert. Raises DeltaError, OSError."""
+    for left in reversed(range(MAX_COMMIT_ATTEMPTS)):
+        table = DeltaTable(path)
+        version = table.version()
+        try:
+            return table, table.optimize.compact()
+        except (DeltaError, OSError):
+            if not left or DeltaTable(path).version() == version:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def check_upsert(spec: Spec, upsert: Upsert, schema: StructType) -> None:
+    """Raise BadFile where the result lacks a column that the upsert names, or has one that cannot serve for it."""
+    named = {"sink.keys": upsert.keys, "sink.order": upsert.order}
+    if upsert.delete is not None:
+        named["sink.delete"] = (upsert.delete,)
+    for field, names in named.items():
+        if absent := sorted(set(names) - set(schema.names)):
+            raise BadFile(
+                f"{spec.at(field)}: {field} names {absent[0]}, which the result lacks. It has: "
+                f"{', '.join(schema.names)}. Correct the name, or select the column."
+            )
+        if quoted := next((name for name in names if "`" in name), None):
+            raise BadFile(f"{spec.at(field)}: {field} names {quoted}. In the steps, give it a name without backticks.")
+    if upsert.delete is None:
+        return
+    if (kind := schema[upsert.delete].dataType) != BooleanType():
+        raise BadFile(
+            f"{spec.at('sink.delete')}: the column {upsert.delete} of the result is {kind.simpleString()}. In the "
+            "steps, make it BOOLEAN: true where the row of the keys is to be deleted."
+        )
+    if upsert.delete in (*upsert.keys, *upsert.order):
+        raise BadFile(
+            f"{spec.at('sink.delete')}: the column {upsert.delete} is in sink.keys or sink.order, too. Name another."
+        )
+
+
 def newest_rows(rows: DataFrame, upsert: Upsert) -> DataFrame:
     """The newest row of each key."""
+    rank = free_name(_RANK, {name.lower() for name in rows.columns})
     newest = Window.partitionBy(*map(_quoted, upsert.keys)).orderBy(*(sql.col(_quoted(o)).desc() for o in upsert.order))
-    return rows.withColumn(_RANK, sql.row_number().over(newest)).where(sql.col(_RANK) == 1).drop(_RANK)
+    return rows.withColumn(rank, sql.row_number().over(newest)).where(sql.col(rank) == 1).drop(rank)
+
+
+def without_deletes(rows: pa.Table, delete: str) -> pa.Table:
+    """The rows that a new table begins with: none that delete one, and not the column that says so."""
+    deletes = pc.fill_null(rows.column(delete), False)
+    return rows.filter(pc.invert(deletes)).drop_columns([delete])
 
 
 def merge_newer(table: DeltaTable, rows: pa.Table, upsert: Upsert, name: CommitProperties) -> None:
-    """Replace rows of the table by newer ones with the same keys, and add those of new keys, in one commit."""
+    """Replace rows of the table by newer ones with the same keys, and add those of new keys, in one commit.
+
+    A newer row whose column `delete` is true removes that of its keys instead.
+    """
     same = " AND ".join(f"(t.{_quoted(k)} IS NOT DISTINCT FROM s.{_quoted(k)})" for k in upsert.keys)
     newer = "true"
     for column in reversed(upsert.order):
@@ -225,7 +320,16 @@ def merge_newer(table: DeltaTable, rows: pa.Table, upsert: Upsert, name: CommitP
         is_later = f"(({t} IS NULL) AND ({s} IS NOT NULL)) OR ({s} > {t})"
         newer = f"({is_later} OR (({s} IS NOT DISTINCT FROM {t}) AND {newer}))"
     merge = table.merge(rows, predicate=same, source_alias="s", target_alias="t", commit_properties=name)
-    merge.when_matched_update_all(predicate=newer).when_not_matched_insert_all().execute()
+    if upsert.delete is None:
+        merge.when_matched_update_all(predicate=newer).when_not_matched_insert_all().execute()
+        return
+    delete = f"(s.{_quoted(upsert.delete)} IS TRUE)"
+    (
+        merge.when_matched_delete(predicate=f"{newer} AND {delete}")
+        .when_matched_update_all(predicate=f"{newer} AND NOT {delete}", except_cols=[upsert.delete])
+        .when_not_matched_insert_all(predicate=f"NOT {delete}", except_cols=[upsert.delete])
+        .execute()
+    )
 
 
 def _quoted(name: str) -> str:
@@ -282,8 +386,14 @@ class ParquetSink:
     def write(self, rows: DataFrame, batch: BatchName) -> None:
         """Write the rows beside the table, then rename, unless the table has this micro-batch. Raises SinkFailed."""
         target, disk = self._spec.target, self._disk
-        final = join(target, f"{_BATCH}{batch.query[:8]}-{batch.number:08}")
-        if disk.exists(final):
+        begin = f"{_BATCH}{batch.query[:8]}-"
+        final = join(target, f"{begin}{batch.number:08}")
+        is_written = disk.exists(final)
+        if not self._removed_leftovers and disk.exists(target):
+            numbers = [name.removeprefix(begin) for name in disk.list_directory(target) if name.startswith(begin)]
+            last = max((int(n) for n in numbers if n.isdecimal()), default=-1)
+            check_not_set_back(self._spec, f"parquet {target}", last, batch)
+        if is_written:
             return
         pending = join(target, self._pending)
         try:
@@ -327,6 +437,7 @@ class TopicSink:
         self._topic = topic
         self._purpose = purpose
         self._field = field
+        self._checked = False
 
     def check(self, schema: StructType) -> None:
         """Raise BadFile unless the rows have the columns of a record."""
@@ -336,16 +447,26 @@ class TopicSink:
             raise BadFile(f"{self._spec.at(self._field)}: {self._field}: {error}.") from error
 
     def write(self, rows: DataFrame, batch: BatchName) -> None:
-        """Write the rows in transactions. Raises what a write with Spark raises."""
-        options = {
-            "kafka.bootstrap.servers": self._spec.sink_bootstrap,
-            "topic": self._topic,
-            "delivery": "exactly-once",
-            "writeId": f"{self._spec.name}.{batch.query}.{self._purpose}",
-            "writeBatch": str(batch.number),
-            "kafka.max.request.size": str(_MAX_REQUEST_BYTES),
-        }
+        """Write the rows in transactions. Raises SinkFailed and what a write with Spark raises."""
+        write_id = f"{self._spec.name}.{batch.query}.{self._purpose}"
+        options = self._spec.write_to(self._topic, write_id, batch.number)
+        if batch.is_new and not self._checked:
+            last = last_written(write_options(options, Reads.BATCH), write_id)
+            check_not_set_back(self._spec, f"topic {self._topic}", -1 if last is None else last, batch)
+        self._checked = True  # from here on this run writes one micro-batch after the other
         rows.write.format("klamm").mode("append").options(**options).save()
+
+
+def last_written(options: WriteOptions, write_id: str) -> int | None:
+    """The last batch that a write with exactly-once committed; None where it did none.
+
+    Raises CommitsUnusable, Unreachable.
+    """
+    with read_client(RealBlockingWorld(), options.reads) as brokers:
+        if not brokers.topics([options.commit_topic])[options.commit_topic].partitions:
+            return None
+        last = CommitTopic(brokers, options, RealClock().now_ms).last(write_id)
+        return None if last is None else last.batch
 
 
 def letters_of(spec: Spec) -> TopicSink | None:
@@ -366,7 +487,7 @@ def letters_of(spec: Spec) -> TopicSink | None:
 def sink_of(spec: Spec, disk: Disk) -> Sink:
     """Return the sink that the file names."""
     if spec.sink is SinkKind.DELTA:
-        return DeltaSink(spec)
+        return DeltaSink(spec, disk)
     if spec.sink is SinkKind.PARQUET:
         return ParquetSink(spec, disk)
     return TopicSink(spec, spec.target, "sink", "sink.topic")

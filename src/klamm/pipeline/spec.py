@@ -1,7 +1,7 @@
 """A pipeline as its file declares it: parsed once, checked as far as that needs neither brokers nor Spark."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from posixpath import abspath, basename, dirname, isabs, join
 from typing import Any, Final, NamedTuple
@@ -18,6 +18,7 @@ from klamm.spark.sink_options import write_options
 _BY_PATH: Final = {field.path: field for field in FIELDS}
 _SECTIONS: Final = {p.rpartition(".")[0] for p in _BY_PATH if "." in p} | {"source", "sink", "dead_letter"}
 DEFAULT_BATCH_BYTES: Final = "64m"
+_SINK_OPTIONS: Final = "sink.options"
 _OWN_OPTIONS: Final = {
     "kafka.bootstrap.servers": "source.bootstrap",
     "subscribe": "source.topics",
@@ -32,6 +33,17 @@ _OWN_OPTIONS: Final = {
     "includerawvalue": "nothing: dead letters have the raw value",
 }
 """Options of the source that have a field of their own, by name in lower case."""
+_OWN_WRITE_OPTIONS: Final = {
+    "kafka.bootstrap.servers": "sink.bootstrap instead",
+    "topic": "sink.topic or dead_letter.topic instead",
+    "delivery": "nothing: a pipeline always writes exactly-once",
+    "writeid": "nothing: the pipeline names its writes",
+    "writebatch": "nothing: the pipeline numbers its writes",
+    "kafka.max.request.size": "max.message.bytes of the topic, which alone limits the records of a pipeline",
+}
+"""Options of writes that a pipeline sets itself, by name in lower case, and what to use."""
+_MAX_REQUEST_BYTES: Final = 64 << 20
+"""No pipeline sets a limit of its own for records: that of the topic, `max.message.bytes`, decides."""
 
 
 _VALUE_FIELDS: Final = {
@@ -48,10 +60,14 @@ class SinkKind(StrEnum):
 
 
 class Upsert(NamedTuple):
-    """Rows are replaced by newer ones with the same keys; `order` says what is newer."""
+    """Rows are replaced by newer ones with the same keys; `order` says what is newer.
+
+    `delete` is a column that says whether the row of the keys is deleted instead.
+    """
 
     keys: tuple[str, ...]
     order: tuple[str, ...]
+    delete: str | None = None
 
 
 class Spec(NamedTuple):
@@ -67,11 +83,23 @@ class Spec(NamedTuple):
     target: str
     """The directory of the table, or the topic."""
     sink_bootstrap: str
+    sink_options: dict[str, str]
     upsert: Upsert | None
     dead_letter_topic: str | None
     trigger_s: float | None
     state: str
     lines: dict[str, int]
+
+    def write_to(self, topic: str, write_id: str, batch: int = 0) -> dict[str, str]:
+        """The options of a write to a topic, which is recognised by its id and number."""
+        return self.sink_options | {
+            "kafka.bootstrap.servers": self.sink_bootstrap,
+            "topic": topic,
+            "delivery": "exactly-once",
+            "writeId": write_id,
+            "writeBatch": str(batch),
+            "kafka.max.request.size": str(_MAX_REQUEST_BYTES),
+        }
 
     def at(self, path: str) -> str:
         """Return file and line of a field, for an error; of its section where the file lacks the field."""
@@ -121,6 +149,7 @@ def parse_spec(disk: Disk, path: str, text: str) -> Spec:
         sink=kind,
         target=target if kind is SinkKind.TOPIC else _beside(path, target),
         sink_bootstrap=values["sink.bootstrap"] or values["source.bootstrap"],
+        sink_options=values["sink.options"] or {},
         upsert=_upsert(path, kind, values, lines),
         dead_letter_topic=values["dead_letter.topic"],
         trigger_s=values["trigger"],
@@ -142,6 +171,8 @@ def _flatten(path: str, tree: Mapping, prefix: str) -> Iterator[tuple[str, Node]
             yield from _flatten(path, node, f"{full}.")
         elif full in _BY_PATH:
             yield full, node
+            if full == _SINK_OPTIONS and isinstance(node, Mapping):
+                yield from ((f"{full}.{option}", item) for option, item in node.items.items())
         else:
             near = difflib.get_close_matches(full, _BY_PATH, n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else f"Use some of: {', '.join(_BY_PATH)}."
@@ -187,7 +218,8 @@ def _source_options(path: str, values: dict[str, Any], lines: dict[str, int]) ->
         options["subscribePattern"] = pattern
     if values["source.value.format"] != "raw":
         options |= {"valueFormat": values["source.value.format"], "includeRawValue": "true"}
-        options["onDecodeError"] = "fail" if values["dead_letter.topic"] is None else "report"
+    if values["dead_letter.topic"] is not None:
+        options["onDecodeError"] = "report"
     for option, field in _VALUE_FIELDS.items():
         if values[field] is not None:
             options[option] = values[field]
@@ -219,7 +251,8 @@ def _read_options(path: str, options: dict[str, str], values: dict[str, Any], li
         places = {f: text.lower().find(o) for o, f in _OWN_OPTIONS.items() if f in lines}
         fields = sorted((f for f in places if places[f] >= 0), key=lambda f: places[f])
         field = "source.options" if values["source.options"] and not fields else (fields or ["source"])[0]
-        raise BadFile(f"{place(path, lines.get(field, lines.get('source', 1)))}: {field}: {text}.") from error
+        at = place(path, lines.get(field, lines.get("source", 1)))
+        raise BadFile(f"{at}: {field}: {_sentence(text)}") from error
     if reads.reports_losses:
         raise BadFile(
             f"{place(path, lines['source.options'])}: source.options.onDataLoss=report is not for pipelines, whose "
@@ -240,7 +273,7 @@ def _upsert(path: str, kind: SinkKind, values: dict[str, Any], lines: dict[str, 
     """Return the keys and the order of an upsert; None for append. Raises BadFile."""
     keys, order = values["sink.keys"], values["sink.order"]
     if values["sink.mode"] == "append":
-        for field in ("sink.keys", "sink.order"):
+        for field in ("sink.keys", "sink.order", "sink.delete"):
             if values[field] is not None:
                 raise BadFile(
                     f"{place(path, lines[field])}: {field} is only for sink.mode upsert. Remove it, or set mode."
@@ -250,7 +283,7 @@ def _upsert(path: str, kind: SinkKind, values: dict[str, Any], lines: dict[str, 
         raise BadFile(f"{place(path, lines['sink.mode'])}: sink.mode=upsert is only for Delta tables. Set sink.delta.")
     if keys is None or order is None:
         raise BadFile(f"{place(path, lines['sink.mode'])}: sink.mode=upsert needs sink.keys and sink.order. Add them.")
-    return Upsert(keys, order)
+    return Upsert(keys, order, values["sink.delete"])
 
 
 def _check_contradictions(spec: Spec) -> None:
@@ -269,8 +302,34 @@ def _check_contradictions(spec: Spec) -> None:
         options = write_options({"kafka.bootstrap.servers": spec.sink_bootstrap, "topic": "checked"}, Reads.BATCH)
     except BadOption as error:
         raise BadFile(f"{spec.at('sink.bootstrap')}: {error}.") from error
+    _check_sink_options(spec, written)
     if not set(options.reads.bootstrap).isdisjoint(spec.reads.bootstrap):
         check_not_read(spec, written)
+
+
+def _check_sink_options(spec: Spec, written: Collection[str]) -> None:
+    """Raise BadFile for options of writes that the pipeline sets itself or that do not exist, and where it has none."""
+    if spec.sink_options and not written:
+        raise BadFile(
+            f"{spec.at(_SINK_OPTIONS)}: {_SINK_OPTIONS} is only for writing to a topic, and this pipeline has a "
+            f"{spec.sink} sink and no dead-letter topic. Remove it, or set dead_letter.topic."
+        )
+    for name in spec.sink_options:
+        if instead := _OWN_WRITE_OPTIONS.get(name.lower()):
+            path = f"{_SINK_OPTIONS}.{name}"
+            raise BadFile(f"{spec.at(path)}: {path} is not for here. Use {instead}.")
+    try:
+        write_options(spec.write_to("checked", spec.name), Reads.BATCH)
+    except BadOption as error:
+        text = str(error)
+        named = [name for name in spec.sink_options if name.lower() in text.lower()]
+        path = f"{_SINK_OPTIONS}.{max(named, key=len)}" if named else _SINK_OPTIONS
+        raise BadFile(f"{spec.at(path)}: {_SINK_OPTIONS}: {_sentence(text)}") from error
+
+
+def _sentence(text: str) -> str:
+    """The text with a mark at its end."""
+    return text if text[-1] in ".?" else f"{text}."
 
 
 def check_not_read(spec: Spec, written: Iterable[str]) -> None:

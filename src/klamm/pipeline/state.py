@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from posixpath import join
+from posixpath import basename, dirname, join
 from typing import Final, TypeVar
 
 import msgspec
@@ -104,6 +104,29 @@ class StateDirectory:
         stored = self._read(join(self._query, "metadata"))
         return None if stored is None else str(self._decode(stored, dict[str, str], "metadata")["id"])
 
+    def last_number(self, kind: str) -> int | None:
+        """The last micro-batch of which the checkpoint has a file: `offsets` once planned, `commits` once complete."""
+        directory = join(self.checkpoint, kind)
+        names = self._disk.list_directory(directory) if self._disk.exists(directory) else []
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+    def sync_batch(self, number: int) -> None:
+        """Make the planned offsets of a micro-batch durable, which Spark does not: a sink knows only its number.
+
+        Without them it would be planned again with more records, and taken for written. Raises OSError.
+        """
+        offsets = join(self.checkpoint, "offsets")
+        files = [join(self.checkpoint, "metadata"), join(offsets, str(number))]
+        checksums = [join(dirname(path), f".{basename(path)}.crc") for path in files]
+        for path in files + [path for path in checksums if self._disk.exists(path)]:
+            file = self._disk.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+        for directory in (offsets, self.checkpoint, self.path):
+            self._disk.sync_directory(directory)
+
     def start(self) -> Start | None:
         """Return where `klamm pipeline reset` lets the next run begin; None where the pipeline's file decides."""
         stored = self._read(_START)
@@ -116,8 +139,15 @@ class StateDirectory:
         return None if stored is None else self._decode(stored, Status, name)
 
     def write_status(self, status: Status) -> None:
-        """Replace the stored status of the pipeline's last run."""
-        self._disk.write_atomically(join(self.path, _STATUS[self._query]), msgspec.json.encode(status))
+        """Replace the stored status of the pipeline's last run. Raises StateUnusable."""
+        path = join(self.path, _STATUS[self._query])
+        try:
+            self._disk.write_atomically(path, msgspec.json.encode(status))
+        except OSError as error:
+            raise StateUnusable(
+                f"Cannot write {path}: {error.strerror}. Correct the cause, for example by freeing space, and run the "
+                "pipeline again; it continues where it ended."
+            ) from error
 
     def reset(self, start: Start) -> None:
         """Remove the checkpoint; the next run begins at `start`. A crash leaves either the old or the new state."""

@@ -50,7 +50,10 @@ def parse_yaml(name: str, text: str) -> Mapping:
         raise BadFile(f"{name}: the file is not YAML: {error}. {_REMEDY}") from None
     if root is None:
         raise BadFile(f"{name}: the file is empty. Begin with `pipeline: NAME`.")
-    tree = _convert(name, root, 1)
+    try:
+        tree = _convert(name, root, 1)
+    except RecursionError:
+        raise BadFile(f"{name}: a value contains itself, or is nested too deeply. Remove the alias `*...`.") from None
     if not isinstance(tree, Mapping):
         raise BadFile(f"{name}, line 1: the file is not a mapping of fields. Begin with `pipeline: NAME`.")
     return tree

@@ -1,8 +1,9 @@
 """Sinks without Spark: which of two rows of a key an upsert keeps, and under which name dead letters are written."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     CalendarIntervalType,
     DataType,
     DayTimeIntervalType,
@@ -27,22 +29,22 @@ from pyspark.sql.types import (
     TimeType,
 )
 
-from klamm.model.errors import UsageError
 from klamm.pipeline.sinks import (
     BatchName,
     DeltaSink,
     ParquetSink,
     SinkFailed,
-    compact_table,
     letters_of,
     merge_newer,
     sink_of,
+    without_deletes,
 )
 from klamm.pipeline.spec import Spec, Upsert, parse_spec
 from klamm.pipeline.yaml_tree import BadFile
 from klamm.runtime.disk import RealDisk
 from klamm.spark.option_set import Reads
-from klamm.spark.sink_options import WriteOptions, write_options
+from klamm.spark.sink_options import Delivery, WriteOptions, write_options
+from klamm.wire.compression import Codec
 
 COLUMNS = pa.schema(
     [("the key", pa.string()), ("part", pa.int64()), ("at", pa.string()), ("n", pa.int64()), ("v", pa.int64())]
@@ -92,26 +94,58 @@ def test_an_upsert_replaces_a_row_unless_the_stored_one_is_newer(
     assert table.transaction_version("p") == 7
 
 
-def test_compaction_combines_the_files_of_a_delta_table_and_keeps_its_rows_and_transactions(tmp_path: Path) -> None:
-    for n in range(3):
-        name = CommitProperties(app_transactions=[Transaction("p", n)])
-        write_deltalake(tmp_path / "t", rows(("a", n, "1", 1, 1)), mode="append", commit_properties=name)
-
-    kept = compact_table(spec(f"delta: {tmp_path}/t"), 10**18)
-    done = compact_table(spec(f"delta: {tmp_path}/t"), 0)
-
-    assert (kept.combined, kept.added, kept.removed) == (3, 1, 0)
-    assert (done.combined, done.added, done.removed) == (0, 0, 3)
-    table = DeltaTable(tmp_path / "t")
-    assert sorted(table.to_pyarrow_table()["part"].to_pylist()) == [0, 1, 2]
-    assert table.transaction_version("p") == 2
+DELETING = Upsert(("the key",), ("n",), "gone")
 
 
-def test_only_an_existing_delta_table_can_be_compacted(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"p.yaml, line 3: .*only Delta tables can be compacted"):
-        compact_table(spec("parquet: out"), 0)
-    with pytest.raises(SinkFailed, match="Run the pipeline first"):
-        compact_table(spec(f"delta: {tmp_path}/none"), 0)
+def deleting_rows(*given: tuple[str | None, int, bool | None]) -> pa.Table:
+    kind = pa.schema([("the key", pa.string()), ("n", pa.int64()), ("gone", pa.bool_())])
+    return pa.Table.from_pylist([dict(zip(kind.names, row, strict=True)) for row in given], kind)
+
+
+def test_an_upsert_with_a_delete_column_deletes_the_rows_of_its_keys_unless_they_are_newer(tmp_path: Path) -> None:
+    write_deltalake(tmp_path, pa.table({"the key": ["a", "b", "c", None, "d"], "n": [1, 5, 1, 1, 1]}))
+    given = deleting_rows(("a", 2, True), ("b", 4, True), ("c", 2, False), (None, 1, True), ("d", 2, None),
+                          ("e", 1, True), ("f", 1, None))  # fmt: skip
+
+    merge_newer(DeltaTable(tmp_path), given, DELETING, CommitProperties())
+
+    table = DeltaTable(tmp_path).to_pyarrow_table()
+    assert sorted(zip(*(table.column(n).to_pylist() for n in ("the key", "n")), strict=True)) == [
+        ("b", 5), ("c", 2), ("d", 2), ("f", 1),
+    ]  # fmt: skip
+    assert table.column_names == ["the key", "n"]
+
+
+def test_a_new_table_begins_without_rows_that_delete_and_without_their_column() -> None:
+    found = without_deletes(deleting_rows(("a", 1, True), ("b", 2, False), ("c", 3, None)), "gone")
+
+    assert found.to_pylist() == [{"the key": "b", "n": 2}, {"the key": "c", "n": 3}]
+
+
+UPSERT = "mode: upsert, keys: [the key], order: [n]"
+WRONG_UPSERTS = {
+    "no such key": (UPSERT.replace("the key", "id"), "sink.keys names id, which the result lacks"),
+    "no such order": (UPSERT.replace("[n]", "[at]"), "sink.order names at, which the result lacks"),
+    "no such column": (f"{UPSERT}, delete: dead", "sink.delete names dead, which the result lacks"),
+    "another type": (f"{UPSERT}, delete: n", "the column n of the result is bigint. In the steps, make it BOOLEAN"),
+    "a key": (f"{UPSERT}, delete: gone".replace("[n]", "[gone]"), "the column gone is in sink.keys or sink.order, too"),
+    "a backtick": (UPSERT.replace("the key", "'`'"), "sink.keys names `. In the steps, give it a name without"),
+}
+
+
+@pytest.mark.parametrize(("sink", "problem"), WRONG_UPSERTS.values(), ids=WRONG_UPSERTS)
+def test_a_check_refuses_an_upsert_whose_columns_do_not_fit(tmp_path: Path, sink: str, problem: str) -> None:
+    given = columns(**{"the key": StringType(), "n": LongType(), "gone": BooleanType(), "`": LongType()})
+
+    with pytest.raises(BadFile, match=re.escape(problem)):
+        DeltaSink(spec(f"delta: {tmp_path}/t, {sink}"), RealDisk()).check(given)
+
+
+def test_a_table_does_not_have_the_column_that_says_what_an_upsert_deletes(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "t", pa.table({"the key": ["a"], "n": [1]}))
+    sink = DeltaSink(spec(f"delta: {tmp_path}/t, {UPSERT}, delete: gone"), RealDisk())
+
+    sink.check(columns(**{"the key": StringType(), "n": LongType(), "gone": BooleanType()}))
 
 
 def columns(**kinds: DataType) -> StructType:
@@ -215,6 +249,48 @@ def test_a_run_removes_what_others_left_long_ago(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.glob("t/*")) == left
 
 
+def test_a_micro_batch_of_a_checkpoint_that_was_set_back_is_refused(tmp_path: Path) -> None:
+    application = Transaction(f"klamm-p-{FIRST.query}", 7)
+    name = CommitProperties(app_transactions=[application])
+    write_deltalake(tmp_path / "delta", pa.table({"id": [1]}), mode="append", commit_properties=name)
+    (tmp_path / "parquet" / "batch=5f0c3e1a-00000007").mkdir(parents=True)
+
+    for kind in ("delta", "parquet"):
+        sink = sink_of(spec(f"{kind}: {tmp_path}/{kind}"), RealDisk())
+        sink.write(FilesOfSpark(), FIRST._replace(number=7))  # type: ignore[arg-type]  # it is there already
+        with pytest.raises(SinkFailed, match=rf"The {kind} .* has micro-batch 7 of .*continues with micro-batch 6: "):
+            sink.write(FilesOfSpark(), FIRST._replace(number=6))  # type: ignore[arg-type]
+        new = sink_of(spec(f"{kind}: {tmp_path}/{kind}"), RealDisk())
+        with pytest.raises(SinkFailed, match=r"has micro-batch 7 .*continues with micro-batch 7, newly planned: "):
+            new.write(FilesOfSpark(), FIRST._replace(number=7, is_new=True))  # type: ignore[arg-type]
+    assert [p.name for p in (tmp_path / "parquet").iterdir()] == ["batch=5f0c3e1a-00000007"]
+
+
+class SyncedTable(RealDisk):
+    """Has the rows of the table at the time when its file system was synced last."""
+
+    synced = 0
+
+    def sync_filesystem(self, path: str) -> None:
+        self.synced = DeltaTable(path).to_pyarrow_table().num_rows
+
+
+class RowsOfSpark(NamedTuple):
+    rows: pa.Table
+
+    def toArrow(self) -> pa.Table:  # noqa: N802  # Spark's name
+        return self.rows
+
+
+def test_a_micro_batch_in_a_delta_table_is_durable_before_the_checkpoint_moves_on(tmp_path: Path) -> None:
+    disk = SyncedTable()
+    sink = DeltaSink(spec(f"delta: {tmp_path}/t"), disk)
+
+    for number in range(2):
+        sink.write(RowsOfSpark(pa.table({"id": [number]})), FIRST._replace(number=number))  # type: ignore[arg-type]
+        assert disk.synced == number + 1
+
+
 class Written:
     """Rows whose write is only recorded."""
 
@@ -283,6 +359,19 @@ def test_the_topic_decides_how_large_a_dead_letter_may_be() -> None:
     assert write_of_letters(LETTERS).send.max_request_bytes > 32 << 20
 
 
+def test_sink_options_reach_the_writes_of_the_sink_topic_and_of_dead_letters() -> None:
+    sink = "sink: {topic: out, options: {Kafka.Transaction.Timeout.MS: 60000, kafka.compression.type: zstd}}"
+    text = LETTERS.replace("sink: {delta: table}", sink)
+    rows = Written()
+    sink_of(parse_spec(RealDisk(), "/p.yaml", text), RealDisk()).write(rows, FIRST)  # type: ignore[arg-type]
+
+    for options in (write_of_letters(text), write_options(rows.given, Reads.BATCH)):
+        assert (options.transaction_timeout_ms, options.send.codec, options.delivery) == (
+            60_000, Codec.ZSTD, Delivery.EXACTLY_ONCE,
+        )  # fmt: skip
+    assert write_of_letters(LETTERS).transaction_timeout_ms == 900_000
+
+
 @pytest.mark.parametrize(
     ("stored", "given", "is_taken"),
     [
@@ -305,7 +394,7 @@ def test_a_delta_table_takes_columns_of_its_own_types_only(
     tmp_path: Path, stored: pa.DataType, given: DataType, is_taken: bool
 ) -> None:
     write_deltalake(tmp_path / "t", pa.table({"a": pa.array([], stored)}))
-    sink = DeltaSink(spec(f"delta: {tmp_path}/t"))
+    sink = DeltaSink(spec(f"delta: {tmp_path}/t"), RealDisk())
     schema = StructType([StructField("a", given)])
 
     if is_taken:
@@ -336,7 +425,7 @@ def test_a_check_refuses_columns_of_types_that_the_files_of_the_sink_cannot_have
     tmp_path: Path, kind: DataType, in_delta: bool, in_parquet: bool
 ) -> None:
     sinks = (
-        (DeltaSink(spec(f"delta: {tmp_path}/t")), in_delta, "Delta table"),
+        (DeltaSink(spec(f"delta: {tmp_path}/t"), RealDisk()), in_delta, "Delta table"),
         (ParquetSink(spec(f"parquet: {tmp_path}/t"), RealDisk()), in_parquet, "Parquet file"),
     )
     for sink, is_taken, what in sinks:

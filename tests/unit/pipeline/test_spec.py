@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from klamm.pipeline.fields import FIELDS
-from klamm.pipeline.spec import SinkKind, Spec, load_spec, parse_spec
+from klamm.pipeline.spec import _OWN_WRITE_OPTIONS, SinkKind, Spec, load_spec, parse_spec
 from klamm.pipeline.yaml_tree import BadFile
 from klamm.runtime.disk import RealDisk
 from klamm.spark.option_set import Reads
@@ -55,6 +55,14 @@ def test_a_pipeline_file_declares_source_steps_expectations_sink_and_dead_letter
         ("orders", "refunds"), 10, None,
     )  # fmt: skip
     assert (reads.read_committed, reads.values.on_error.reports, reads.start.everywhere) == (True, True, -1)
+
+
+@pytest.mark.parametrize("name", _OWN_WRITE_OPTIONS)
+def test_what_a_pipeline_sets_for_its_writes_is_no_sink_option(name: str) -> None:
+    assert set(_OWN_WRITE_OPTIONS) == {option.lower() for option in parse(FULL).write_to("out", "id")}
+
+    with pytest.raises(BadFile, match=rf"orders.yaml, line 15: sink.options.{name} is not for here\. Use "):
+        parse(FULL.replace("{delta: tables/orders}", f"{{topic: out, options: {{{name}: '1'}}}}"))
 
 
 def test_a_short_pipeline_file_has_the_documented_defaults() -> None:
@@ -138,6 +146,48 @@ WRONG = {
         "needs sink.keys and sink",
     ),
     "upsert of a topic": ("{delta: tables/orders}", "{topic: t, mode: upsert}", 15, "only for Delta tables"),
+    "options of a sink that writes to no topic": (
+        "sink: {delta: tables/orders}\ndead_letter:\n  topic: orders.dlq",
+        "sink:\n  delta: tables/orders\n  options: {kafka.acks: all}",
+        17,
+        "sink.options is only for writing to a topic, and this pipeline has a delta sink and no dead-letter topic. Re",
+    ),
+    "an unknown sink option": (
+        "{delta: tables/orders}",
+        "\n  topic: out\n  options:\n    kafka.acks: all\n    kafka.transaction.timeot.ms: 1",
+        19,
+        "kafka.transaction.timeot.ms does not exist. Did you mean kafka.transaction.timeout.ms?",
+    ),
+    "a bad value of a sink option": (
+        "{delta: tables/orders}",
+        "\n  delta: tables/orders\n  options:\n    Kafka.Transaction.Timeout.ms: soon\n    kafka.acks: all",
+        18,
+        "sink.options: option kafka.transaction.timeout.ms is not valid: 'soon'",
+    ),
+    "a sink option that contradicts transactions": (
+        "{delta: tables/orders}",
+        "{topic: out, options: {kafka.acks: 1}}",
+        15,
+        "sink.options: option delivery=exactly-once needs kafka.acks=all",
+    ),
+    "a sink option for reading": (
+        "{delta: tables/orders}",
+        "{topic: out, options: {kafka.transactional.id: x}}",
+        15,
+        "kafka.transactional.id must not be set, because the sink makes the transactional ids",
+    ),
+    "a sink option that has a field": (
+        "{delta: tables/orders}",
+        "{topic: out, options: {Topic: other}}",
+        15,
+        "sink.options.Topic is not for here. Use sink.topic or dead_letter.topic instead.",
+    ),
+    "a sink option that the pipeline sets": (
+        "{delta: tables/orders}",
+        "{topic: out, options: {\n  writeBatch: 7}}",
+        16,
+        "sink.options.writeBatch is not for here. Use nothing: the pipeline numbers its writes.",
+    ),
     "no conditions": (
         "expect:\n  id_present: id IS NOT NULL",
         "expect: id",
@@ -165,6 +215,11 @@ def test_an_error_in_a_pipeline_file_names_the_line_the_field_and_the_remedy(
     [
         ("", "the file is empty. Begin with `pipeline: NAME`"),
         ("- a", "the file is not a mapping of fields"),
+        ("pipeline: &a [1, *a]", ": a value contains itself, or is nested too deeply. Remove the alias"),
+        (
+            "pipeline: p\nsource: {bootstrap: 'b:1', topics: t, options: {maxOffsetPerTrigger: 5}}\nsink: {delta: t}",
+            "option maxoffsetpertrigger does not exist. Did you mean maxOffsetsPerTrigger?",
+        ),
         ("source: {bootstrap: 'b:1', topics: t}\nsink: {parquet: o}", "the field pipeline is missing"),
         ("pipeline: p\nsource: {topics: t}\nsink: {parquet: o}", "the field source.bootstrap is missing"),
     ],
