@@ -21,6 +21,10 @@ HEADER_STRUCT: Final = pa.struct([pa.field("key", pa.string()), pa.field("value"
 
 LOSS_STRUCT: Final = pa.struct([pa.field("endOffset", pa.int64()), pa.field("reason", pa.string())])
 
+TIMESTAMP_ERROR: Final = "klamm.timestampError"
+BEYOND: Final = " ms is outside of what Spark's TIMESTAMP holds, the years -290308 to 294247"
+"""What follows, in the reason of an undecodable record, on `timestamp` and the number."""
+
 SCHEMA: Final = pa.schema(
     [
         pa.field("key", pa.binary()),
@@ -32,9 +36,13 @@ SCHEMA: Final = pa.schema(
         pa.field("timestampType", pa.int32()),
         pa.field("headers", pa.list_(HEADER_STRUCT)),
         pa.field("dataLoss", LOSS_STRUCT),
+        pa.field(TIMESTAMP_ERROR, pa.string()),
     ]
 )
-"""The columns of Spark's Kafka source, and `dataLoss`; `headers` and it only where they are asked for."""
+"""The columns of Spark's Kafka source, and `dataLoss`; `headers` and it only where they are asked for.
+
+TIMESTAMP_ERROR is no column of the source: with it `timestamp` is null where Spark cannot hold it, and it says why.
+"""
 
 
 MAX_MS: Final = (2**63 - 1) // 1000
@@ -59,7 +67,8 @@ class Rows(NamedTuple):
 
 def record_batch(rows: Rows, columns: tuple[str, ...], chosen: Longs) -> pa.RecordBatch:
     """The selected rows as an Arrow record batch with the named columns, in that order."""
-    arrays = [_COLUMNS[name](rows, chosen) for name in columns]
+    known = _REPORTING if TIMESTAMP_ERROR in columns else _COLUMNS
+    arrays = [known[name](rows, chosen) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
 
@@ -109,12 +118,34 @@ def _timestamp_column(rows: Rows, chosen: Longs) -> pa.Array:
     if (beyond := ~fits_microseconds(milliseconds)).any():
         at = int(np.argmax(beyond))
         raise BadTimestamp(
-            f"{rows.topic_partition}, offset {rows.offsets[chosen][at]}: timestamp {milliseconds[at]} ms is outside "
-            "of what Spark's TIMESTAMP holds, the years -290308 to 294247; probably its producer wrote nanoseconds. "
-            "Correct the producer. To read such records, give the read a schema without the column timestamp; to pass "
-            "over them, delete the records up to this offset."
+            f"{rows.topic_partition}, offset {rows.offsets[chosen][at]}: {beyond_spark(int(milliseconds[at]))}; "
+            "probably its producer wrote nanoseconds. Correct the producer. To read such records, set the option "
+            "onDecodeError to report and read its column decodeError (in a pipeline: set dead_letter.topic), or give "
+            "the read a schema without the column timestamp; to pass over them, delete the records up to this offset."
         )
     return pa.array(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
+
+
+def _timestamp_or_null(rows: Rows, chosen: Longs) -> pa.Array:
+    """Return the timestamp of each chosen row, in microseconds UTC; null where Spark cannot hold it."""
+    milliseconds = rows.timestamps_ms[chosen]
+    fits = fits_microseconds(milliseconds)
+    times = np.where(fits, milliseconds, 0) * 1000
+    return pa.array(times, mask=None if fits.all() else ~fits).view(pa.timestamp("us", tz="UTC"))
+
+
+def _timestamp_error_column(rows: Rows, chosen: Longs) -> pa.Array:
+    """Return why the timestamp of a row is null; null for timestamps that Spark can hold."""
+    milliseconds = rows.timestamps_ms[chosen]
+    fits = fits_microseconds(milliseconds)
+    if fits.all():
+        return pa.nulls(len(chosen), pa.string())
+    return pa.array([None if ok else beyond_spark(int(ms)) for ok, ms in zip(fits, milliseconds, strict=True)])
+
+
+def beyond_spark(timestamp_ms: int) -> str:
+    """The reason why a record with this timestamp cannot be decoded."""
+    return f"timestamp {timestamp_ms}{BEYOND}"
 
 
 def fits_microseconds(milliseconds: Longs) -> npt.NDArray[np.bool_]:
@@ -155,5 +186,7 @@ _COLUMNS: Final[Mapping[str, Callable[[Rows, Longs], pa.Array]]] = {
     "timestamp": _timestamp_column,
     "timestampType": lambda rows, chosen: pa.array(rows.timestamp_types[chosen]),
     "headers": _headers_column,
+    TIMESTAMP_ERROR: _timestamp_error_column,
     "dataLoss": lambda rows, chosen: pa.nulls(len(chosen), LOSS_STRUCT),
 }
+_REPORTING: Final = dict(_COLUMNS) | {"timestamp": _timestamp_or_null}

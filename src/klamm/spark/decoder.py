@@ -82,7 +82,7 @@ def _rows(run: Run, selection: RecordSelection, chosen: list[int], find: Finder)
 
 
 def _rows_of_headers(headers: Headers, selection: RecordSelection) -> Rows:
-    """The rows of batches that have all their offsets, without key, value, headers and timestamp."""
+    """Return the rows of batches without gaps in their offsets, made from the batch headers alone."""
     counts = headers["record_count"].astype(np.int64)
     batch_of = np.repeat(np.arange(len(headers)), counts)
     firsts = np.cumsum(counts) - counts

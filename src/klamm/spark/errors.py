@@ -22,7 +22,10 @@ class Origin(NamedTuple):
     position: int = 0
 
     def explain(self, position: int | None) -> str:
-        """Where damage at this position of what was read is, if a file has it, and what to do about it."""
+        """Name file and byte of damage at this position in the bytes that were read, and say what to do about it.
+
+        Without a position, the damage is anywhere in these bytes. Those of a leader are read again.
+        """
         if self.file is None:
             return READ_AGAIN
         where = f"from byte {self.position} on" if position is None else f"byte {self.position + position}"

@@ -123,7 +123,8 @@ TABLE: Final = (
     Option(
         "onDecodeError", parse_on_decode_error, "fail", BOTH,
         "what to do with a value that is not of its format: `fail`; `report`, which leaves `value` null and says why "
-        "in the column `decodeError`; or `deadletter:TOPIC`, which writes the record to this topic instead",
+        "in the column `decodeError`; or `deadletter:TOPIC`, which writes the record to this topic instead. With "
+        "`report` a `timestamp` that Spark cannot hold is null, too, with every `valueFormat`; else it fails the read",
     ),
     Option("includeHeaders", parse_boolean, "false", BOTH, "whether rows have the column `headers`"),
     Option(

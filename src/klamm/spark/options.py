@@ -161,8 +161,10 @@ def _value_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ValueO
         raise BadOption("option schemaRegistryAuth is set without schemaRegistry: remove it, or set schemaRegistry")
     if url is not None:
         values = values._replace(registry=Registry(url, auth))
-    if "ondecodeerror" in given and values.format == "raw":
-        raise BadOption("option onDecodeError is set, but no value is decoded: remove it, or set valueFormat")
+    if "ondecodeerror" in given and values.format == "raw" and not values.on_error.reports:
+        raise BadOption(
+            "option onDecodeError is set, but no value is decoded: remove it, or set it to report, or valueFormat"
+        )
     if values.include_raw and values.format == "raw":
         raise BadOption("option includeRawValue is set, but no value is decoded: remove it, or set valueFormat")
     if values.on_error.dead_letters is not None and value["kafka.bootstrap.servers"] is None:

@@ -126,9 +126,16 @@ def _avro_value(values: ValueOptions) -> StructType:
 
 def _json_type(kind: StructType) -> pa.StructType:
     """The Arrow type of JSON values. Raises BadOption for types that JSON cannot be decoded to."""
+    _check_json_names(kind)
     for field in kind.fields:
         _check_json_type(field.name, field.dataType)
     return to_arrow_type(kind, timezone="UTC")
+
+
+def _check_json_names(kind: StructType) -> None:
+    """Raise BadOption where two fields of an object have one name; those that differ in case are two."""
+    if repeated := next((name for name in kind.names if kind.names.count(name) > 1), None):
+        raise BadOption(f"option valueSchema has the field {repeated!r} more than once; remove one of them")
 
 
 def _check_json_type(name: str, kind: DataType) -> None:
@@ -136,6 +143,7 @@ def _check_json_type(name: str, kind: DataType) -> None:
     if isinstance(kind, ArrayType):
         _check_json_type(name, kind.elementType)
     elif isinstance(kind, StructType):
+        _check_json_names(kind)
         for field in kind.fields:
             _check_json_type(f"{name}.{field.name}", field.dataType)
     elif not isinstance(kind, _JSON_TYPES):

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from klamm.client.cluster import partition_counts, topic_ids_of
-from klamm.client.errors import DeliveryFailed, RequestRefused, RetriableError, code_name
+from klamm.client.errors import DeliveryFailed, RequestRefused, RetriableError, Unreachable, code_name
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.partitioners import by_murmur2
 from klamm.client.routing import send_to_any, send_to_controller
@@ -50,7 +50,8 @@ COMMIT_TIMEOUT_MS: Final = 30_000
 _CLEANUP_POLICY: Final = "cleanup.policy"
 _CONFIGS: Final = {_CLEANUP_POLICY: "compact", "segment.bytes": str(SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.1"}
 _CREATE_TIMEOUT_MS: Final = 30_000
-
+NEW_TOPIC_S: Final = 10.0
+"""A topic that is in no metadata for so long was deleted; before, brokers may not know yet that it was created."""
 
 OWN_STUCK_S: Final = 1.0
 """The transaction of a commit takes milliseconds: one that is open for longer is that of a killed driver."""
@@ -269,13 +270,16 @@ class CommitTopic:
 
     def _partition(self, query: str) -> tuple[TopicPartition, uuid.UUID | None]:
         """The partition that has the commits of the query, and the id of the topic. Raises CommitsUnusable."""
-        topics = self._brokers.topics([self._topic])
-        counts = partition_counts(topics)
-        if not counts:
-            raise CommitsUnusable(
-                f"the topic {self._topic}, which has the commits of this query, does not exist any more. If it was "
-                "deleted, start the query with a new checkpointLocation; else set the option commitTopic."
-            )
+        backoff = self._brokers.backoff(min(NEW_TOPIC_S, self._brokers.options.api_timeout_s))
+        while not (counts := partition_counts(topics := self._brokers.topics([self._topic]))):
+            try:
+                wait_s = backoff.next_wait_s(f"looking for topic {self._topic}", RetriableError("it is in no metadata"))
+            except Unreachable:
+                raise CommitsUnusable(
+                    f"the topic {self._topic}, which has the commits of this query, does not exist any more. If it was "
+                    "deleted, start the query with a new checkpointLocation; else set the option commitTopic."
+                ) from None
+            self._brokers.client.world.sleep(wait_s)
         partition = TopicPartition(self._topic, by_murmur2(query.encode(), counts[self._topic]))
         return partition, topic_ids_of(topics).get(self._topic)
 

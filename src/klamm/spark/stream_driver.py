@@ -228,12 +228,18 @@ class StreamDriver:
 
 
 def _within(logs: Logs, fixed: Logs, start: StreamOffset) -> Logs:
-    """Return the logs with their ends limited to what existed when `fix_end` was called, but not before `start`."""
+    """Return the logs with their ends limited to what existed when `fix_end` was called, but not before `start`.
+
+    Of a topic that was created again since then there was nothing: it ends where it begins.
+    """
+    now = StreamOffset(None, logs.topic_ids, logs.ends, {})
     ends = {}
     for p, end in logs.ends.items():
         position = min(start.next[p], end) if p in start.next else None
         if p in fixed.ends and logs.topic_ids.get(p.topic) == fixed.topic_ids.get(p.topic):
             ends[p] = max(min(end, fixed.ends[p]), position or 0)
+        elif position is not None and not now.same_topic(p.topic, start):
+            ends[p] = logs.starts[p]
         elif position is not None:
             ends[p] = position
     topics = {p.topic for p in ends}

@@ -1,4 +1,4 @@
-"""The column `value` decoded as the options say, and what becomes of records whose value is not of the format."""
+"""The column `value` decoded as the options say, and what becomes of records that cannot be decoded."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.spark.avro import decode_avro
+from klamm.spark.columns import TIMESTAMP_ERROR
 from klamm.spark.dead_letters import dead_letter, write_dead_letters
 from klamm.spark.options import ReadOptions
 from klamm.spark.read_client import ReadClient
@@ -17,7 +18,7 @@ from klamm.spark.values import Decoder, decode_json, decode_strings, reason_colu
 from klamm.wire.records import NewRecord
 
 _DECODED: Final = frozenset(("value", "rawValue", "decodeError"))
-"""The columns that are made from the value of a record."""
+"""The columns that are made from a record's value, and from its timestamp where that is reported."""
 _PLACE: Final = ("topic", "partition", "offset")
 _LETTER: Final = ("key", "timestamp", "headers")
 _AS_OBJECTS: Final = ("key", "value", "headers", *_PLACE)
@@ -34,8 +35,12 @@ class ValueColumn:
     def __init__(self, options: ReadOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
-        decodes = not _DECODED.isdisjoint(columns.names)
-        self.is_active = options.values.format != "raw" and decodes
+        names = frozenset(columns.names)
+        reports = options.values.on_error.reports
+        self._decodes_values = options.values.format != "raw" and not _DECODED.isdisjoint(names)
+        self._reports_times = reports and names.issuperset(("timestamp", "decodeError"))
+        """Without the column that says why, a timestamp is not null: the read fails."""
+        self._is_active = self._decodes_values or (reports and "decodeError" in names)
         self.read = self._columns_to_read()
         self._decode = _decoder(options, columns.value_type)
 
@@ -44,12 +49,17 @@ class ValueColumn:
 
         `brokers` may be None for rows without a value.
         """
-        if not self.is_active:
+        if not self._is_active:
             return rows.select(list(self._columns.names))
-        values, reasons = self._decode(rows.column("value"))
         on_error = self._options.values.on_error
-        columns = {name: rows.column(name) for name in rows.schema.names} | {"value": values}
-        columns |= {"rawValue": rows.column("value"), "decodeError": reason_column(rows.num_rows, reasons)}
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        reasons: dict[int, str] = {}
+        if self._decodes_values:
+            values, reasons = self._decode(rows.column("value"))
+            columns |= {"value": values, "rawValue": rows.column("value")}
+        if self._reports_times:
+            reasons = _with_timestamp_errors(rows.column(TIMESTAMP_ERROR), reasons)
+        columns["decodeError"] = reason_column(rows.num_rows, reasons)
         found = pa.RecordBatch.from_pydict({name: columns[name] for name in self._columns.names})
         if not reasons or on_error.reports:
             return found
@@ -61,10 +71,13 @@ class ValueColumn:
 
     def _columns_to_read(self) -> tuple[str, ...]:
         """Return the columns to read from the records: those asked for, and those needed to decode the values."""
-        if not self.is_active:
+        if not self._is_active:
             return self._columns.names
-        needed = ["value", *_PLACE, *(_LETTER if self._options.values.on_error.dead_letters else ())]
-        names = [name for name in self._columns.names if name not in _DECODED]
+        made = _DECODED if self._decodes_values else _DECODED - {"value"}
+        names = [name for name in self._columns.names if name not in made]
+        needed = ["value"] if self._decodes_values else []
+        needed += [*_PLACE, *(_LETTER if self._options.values.on_error.dead_letters else ())]
+        needed += [TIMESTAMP_ERROR] if self._reports_times else []
         return tuple(dict.fromkeys([*names, *needed]))
 
     def _bad_value(self, rows: pa.RecordBatch, reasons: dict[int, str]) -> str:
@@ -76,6 +89,14 @@ class ValueColumn:
             f"in {rows.num_rows} records. Set the option onDecodeError to report or deadletter:TOPIC, or correct "
             "valueFormat or valueSchema."
         )
+
+
+def _with_timestamp_errors(errors: pa.StringArray, reasons: dict[int, str]) -> dict[int, str]:
+    """Why records cannot be decoded, by their place: because of their timestamp, of their value, or of both."""
+    if errors.null_count == len(errors):
+        return reasons
+    times = {place: text for place, text in enumerate(errors.to_pylist()) if text is not None}
+    return reasons | {p: f"{text}; {reasons[p]}" if p in reasons else text for p, text in times.items()}
 
 
 def _decoder(options: ReadOptions, kind: pa.StructType | None) -> Decoder:

@@ -13,11 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
+from klamm.spark.json_reasons import reason_of
+from klamm.spark.json_types import converted, parsed_type
+
 MAX_REASON_CHARS: Final = 300
 PART: Final = 256
 """Values that are parsed together where one of many is bad."""
 _ROW: Final = re.compile(r" in row ([0-9]+)$")
-_NUMBER: Final = pa.field("klamm.number", pa.int64())
+_NUMBER: Final = "klamm.number"
 
 
 class Decoded(NamedTuple):
@@ -53,37 +56,48 @@ def _one_by_one(values: pa.BinaryArray) -> Decoded:
 
 def decode_json(kind: pa.StructType) -> Decoder:
     """A decoder of JSON objects to structs of this type; fields that it lacks are ignored, missing ones are null."""
-    schema = pa.schema([field.with_type(_parsed_type(field.type)) for field in kind])
 
     def decode(values: pa.BinaryArray) -> Decoded:
         """Parse all values at once, and smaller and smaller parts where some are bad."""
         given = values.to_pylist()
         places = [i for i, value in enumerate(given) if value is not None]
         reasons: dict[int, str] = {}
-        tables: list[pa.Table] = []
-        _parse([given[i] for i in places], places, schema, tables, reasons)
-        table = pa.concat_tables(tables) if tables else schema.empty_table()
-        structs = table.to_struct_array().combine_chunks() if table.num_rows else pa.array([], pa.struct(schema))
+        parts: list[pa.StructArray] = []
+        _parse([given[i] for i in places], places, kind, parts, reasons)
+        structs = pa.concat_arrays(parts) if parts else pa.array([], kind)
         return Decoded(_spread(structs.cast(kind), len(given), places, reasons), reasons)
 
     return decode
 
 
 def _parse(
-    values: list[bytes], places: list[int], schema: pa.Schema, tables: list[pa.Table], reasons: dict[int, str]
+    values: list[bytes], places: list[int], kind: pa.StructType, parts: list[pa.StructArray], reasons: dict[int, str]
 ) -> None:
-    """Add the rows of the values to `tables`, in order, and why some could not be parsed to `reasons`."""
+    """Add the structs of the values to `parts`, in order, and why some could not be parsed to `reasons`."""
     if not values:
         return
     try:
-        tables.append(_parse_all(values, schema))
+        parts.append(_parse_all(values, kind, _name_of_number(values, kind)))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         if len(values) == 1:
-            reasons[places[0]] = f"the value is not JSON of the schema: {error}".removesuffix(" in row 0")
+            why = reason_of(values[0], kind) or _ROW.sub("", str(error))
+            reasons[places[0]] = f"the value is not JSON of the schema: {why}"
             return
         ends = _cuts(len(values), str(error))
         for start, end in pairwise((0, *ends, len(values))):
-            _parse(values[start:end], places[start:end], schema, tables, reasons)
+            _parse(values[start:end], places[start:end], kind, parts, reasons)
+
+
+def _name_of_number(values: list[bytes], kind: pa.StructType) -> str:
+    """A name for the field that `_numbered` adds: the schema has no such field.
+
+    A value may have one that the schema lacks. It is then refused with others, and parsed alone in the end, with a name
+    that is too long for any of its fields.
+    """
+    name = _NUMBER if len(values) > 1 else _NUMBER.ljust(len(values[0]), ".")
+    while name in kind.names:
+        name += "."
+    return name
 
 
 def _cuts(count: int, error: str) -> list[int]:
@@ -98,26 +112,26 @@ def _cuts(count: int, error: str) -> list[int]:
     return around or [count // 2]
 
 
-def _parse_all(values: list[bytes], schema: pa.Schema) -> pa.Table:
-    """Parse the values into a table with a row each.
+def _parse_all(values: list[bytes], kind: pa.StructType, number: str) -> pa.StructArray:
+    """Parse the values into structs; `number` is the name of a field that none of them has.
 
     Raises ArrowInvalid where a value is not exactly one object of the schema.
     """
-    joined = b"\n".join(_numbered(i, value) for i, value in enumerate(values))
+    name = number.encode()
+    joined = b"\n".join(_numbered(name, i, value) for i, value in enumerate(values))
+    schema = pa.schema([*parsed_type(kind), pa.field(number, pa.int64())])
     table = arrow_json.read_json(
         pa.BufferReader(joined),
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(joined) + 1),
-        parse_options=arrow_json.ParseOptions(
-            explicit_schema=schema.append(_NUMBER), unexpected_field_behavior="ignore"
-        ),
+        parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
-    if table.column(_NUMBER.name).to_pylist() != list(range(len(values))):
+    if table.column(number).to_pylist() != list(range(len(values))):
         raise pa.ArrowInvalid("a value is not exactly one JSON object")
     table.validate(full=True)
-    return table.drop_columns([_NUMBER.name])
+    return converted(table.drop_columns([number]).to_struct_array().combine_chunks(), kind)
 
 
-def _numbered(number: int, value: bytes) -> bytes:
+def _numbered(name: bytes, number: int, value: bytes) -> bytes:
     """Return the JSON object with its number as an additional first field, by which its row is recognised.
 
     Raises ArrowInvalid.
@@ -126,18 +140,7 @@ def _numbered(number: int, value: bytes) -> bytes:
     if not text.startswith(b"{"):
         raise pa.ArrowInvalid("the value is not an object")
     rest = text[1:].lstrip()
-    return b'{"%s":%d%s%s' % (_NUMBER.name.encode(), number, b"" if rest.startswith(b"}") else b",", rest)
-
-
-def _parsed_type(kind: pa.DataType) -> pa.DataType:
-    """The Arrow type with which to parse JSON of this type: for dates it is a timestamp."""
-    if pa.types.is_date(kind):
-        return pa.timestamp("s")
-    if pa.types.is_list(kind):
-        return pa.list_(_parsed_type(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_parsed_type(field.type)) for field in kind])
-    return kind
+    return b'{"%s":%d%s%s' % (name, number, b"" if rest.startswith(b"}") else b",", rest)
 
 
 def _spread(structs: pa.StructArray, count: int, places: list[int], reasons: dict[int, str]) -> pa.StructArray:

@@ -25,7 +25,7 @@ from tests.unit.spark.batch_bytes import (
 from klamm.client.read_committed import Aborted
 from klamm.model.ids import TopicPartition
 from klamm.spark import decoder
-from klamm.spark.columns import MAX_MS, BadTimestamp
+from klamm.spark.columns import MAX_MS, TIMESTAMP_ERROR, BadTimestamp, beyond_spark
 from klamm.spark.decoder import MAX_ROWS_PER_BATCH, RecordSelection, decode
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records.batch import LOG_APPEND_TIME_BIT
@@ -361,4 +361,7 @@ def test_the_spark_source_names_a_record_whose_timestamp_spark_cannot_hold(times
 
     with pytest.raises(BadTimestamp, match=rf"orders-3, offset 8: timestamp {timestamp} ms .* without the column"):
         list(decode(read_run(data), RecordSelection(ORDERS, 0, 9, ("value", "timestamp"))))
+    [told] = decode(read_run(data), RecordSelection(ORDERS, 0, 9, ("timestamp", TIMESTAMP_ERROR)))
+    assert told.column("timestamp").cast(pa.int64()).to_pylist() == [Record().timestamp * 1000, None]
+    assert told.column(TIMESTAMP_ERROR).to_pylist() == [None, beyond_spark(timestamp)]
     assert [row["offset"] for row in rows_of(data, columns=("offset", "value"))] == [7, 8]

@@ -8,7 +8,7 @@ from tests.support.kafka_server import serve_brokers
 from tests.support.scripted_brokers import ScriptedWorld
 from tests.unit.spark.fetching import ORDERS, SMALL_FETCHES, after_fetches
 from tests.unit.spark.scripts import job, log, logged, numbered, options, plan, scripted
-from tests.unit.spark.test_stream_driver import Query, append
+from tests.unit.spark.stream_queries import Query, append
 
 from klamm.client.errors import Unreachable
 from klamm.model.errors import ErrorCode

@@ -61,6 +61,16 @@ def test_a_value_schema_with_a_type_unsupported_in_json_is_refused_naming_the_fi
         columns_of(schema, ValueOptions("json", None, OnDecodeError()))
 
 
+def test_a_value_schema_with_a_field_twice_is_refused_also_inside_of_an_object() -> None:
+    twice = StructType([StructField(name, LongType()) for name in ("a", "A", "a")])
+
+    for kind in (twice, StructType([StructField("in", ArrayType(twice))])):
+        with pytest.raises(BadOption, match="option valueSchema has the field 'a' more than once"):
+            columns_of(StructType([StructField("value", kind)]), ValueOptions("json", None, OnDecodeError()))
+    once = StructType([StructField("value", StructType(twice.fields[:2]))])
+    columns_of(once, ValueOptions("json", None, OnDecodeError()))
+
+
 def test_the_arrow_schema_of_the_source_equals_its_spark_schema() -> None:
     schema = KlammSource(OPTIONS | {"includeHeaders": "true", "onDataLoss": "report"}).schema()
 

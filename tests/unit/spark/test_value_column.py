@@ -10,6 +10,7 @@ from tests.unit.spark.scripts import options, plan, scripted
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.spark.columns import BadTimestamp
 from klamm.spark.errors import BadOption
 from klamm.spark.ranges import TaskRanges
 from klamm.spark.schema import Columns
@@ -54,6 +55,54 @@ def test_on_decode_error_report_returns_the_reason_in_a_column(world: ScriptedWo
     ids = [(r["offset"], r["value"] and r["value"]["id"]) for r in rows]
     assert ids == [(0, 1), (1, None), (2, None), (3, None), (4, 5)]
     assert [r["offset"] for r in rows if r["decodeError"]] == [1, 3]
+
+
+NANOSECONDS = 1_700_000_000_000_000_000
+BEYOND = f"timestamp {NANOSECONDS} ms is outside of what Spark's TIMESTAMP holds, the years -290308 to 294247"
+
+
+@pytest.fixture
+def far_world() -> ScriptedWorld:
+    """Four records; the timestamps of the second and of the last one are too far away."""
+    times = ((b'{"id": 1}', 1), (b'{"id": 2}', NANOSECONDS), (b"broken", 2), (b"broken", NANOSECONDS))
+    content = [Record(b"k", value, time) for value, time in times]
+    return scripted(orders_0=ScriptedLog(1, [(0, 3, batch(content))]), dead_0=ScriptedLog(1))
+
+
+def test_on_decode_error_report_returns_null_for_a_timestamp_beyond_spark_and_the_reason(
+    far_world: ScriptedWorld,
+) -> None:
+    rows = read(far_world, ("timestamp", "value", "decodeError"), onDecodeError="report")
+
+    assert [r["timestamp"] is None for r in rows] == [False, True, False, True]
+    assert [r["value"] and r["value"]["id"] for r in rows] == [1, 2, None, None]
+    [good, far, broken, both] = [r["decodeError"] for r in rows]
+    assert (good, far, both) == (None, BEYOND, f"{BEYOND}; {broken}")
+    assert broken.startswith("the value is not JSON")
+
+
+def test_on_decode_error_report_is_for_timestamps_of_raw_values_too(far_world: ScriptedWorld) -> None:
+    rows = read(far_world, ("value", "decodeError", "timestamp"), valueFormat="raw", onDecodeError="report")
+
+    assert [r["value"] for r in rows] == [b'{"id": 1}', b'{"id": 2}', b"broken", b"broken"]
+    assert [r["decodeError"] for r in rows] == [None, BEYOND, None, BEYOND]
+    assert [r["timestamp"] is None for r in rows] == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("names", "on_error"),
+    [
+        (("value", "timestamp", "decodeError"), "fail"),
+        (("value", "timestamp"), "report"),
+        (("value", "timestamp"), "deadletter:dead"),
+    ],
+)
+def test_a_timestamp_beyond_spark_fails_a_read_that_does_not_report_it(
+    far_world: ScriptedWorld, names: tuple[str, ...], on_error: str
+) -> None:
+    problem = rf"orders-0, offset 1: {BEYOND}; .*set the option onDecodeError to report and read its column decodeError"
+    with pytest.raises(BadTimestamp, match=problem):
+        read(far_world, names, valueFormat="string", onDecodeError=on_error)
 
 
 def test_undecodable_values_are_written_to_the_dead_letter_topic_with_partition_and_offset(
