@@ -3,6 +3,7 @@
 import asyncio
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -26,7 +27,9 @@ from klamm.sim.nodes.settings import NodeSettings, writes_isrs_itself
 from klamm.sim.scheduled_run import FIRST_NODE_HEAD_START_S, ScheduledRun, Violation, describe_exception
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import WARM_UP_S, Script, write_script
+from klamm.sim.small_limits import small_limits
 from klamm.sim.story import lines
+from klamm.sim.workload.topic_lifecycle import grow_topic_twice
 from klamm.sim.workload.verbs import SCRIPTED_VERBS, VERB_TIMEOUT_S, VERBS, Verb
 from klamm.zk.errors import NoAuth, SessionExpired
 
@@ -34,6 +37,21 @@ QUIET_PERIOD_S: Final = 30.1
 """Healed and left alone for so long: sessions end, connections are made again, requests are repeated.
 
 A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
+_UNDISTURBED_S: Final = 2.03
+"""So long nothing is written before the cluster is judged: a mirror needs up to 1.6 s to read the last change."""
+_MAX_WAITS: Final = 8
+"""Then the cluster is judged in any case: a node that reaches ZooKeeper but hears nothing opens new sessions."""
+_BUSY: Final = frozenset(
+    f"kafka_controller_{name}"
+    for name in (
+        "kafkacontroller_controllerstate",
+        "controllereventmanager_eventqueuesize",
+        "controllerchannelmanager_totalqueuesize",
+    )
+)
+"""Metrics of a controller that are zero while it does nothing."""
+_LAST_CHANGES_AFTER_S: Final = 12.0
+"""When all is healed, mirrors are read again after so long; what they miss then is not repaired by later changes."""
 CORE_RECOVERY_SHARE: Final = 0.5
 """In so many of the schedules with two rests the first is of a core; in the others nothing restarts."""
 _MAX_STEPS: Final = 3_000_000
@@ -101,6 +119,9 @@ class SimulatedCluster(ScheduledRun):
             await (self._heal_core() if is_core_alone else self._heal_without_restarts())
         self.log("all faults end")
         heal(self)
+        if self.options.keeps_mirrors:
+            await self._sleep_until(self.loop.now + _LAST_CHANGES_AFTER_S)
+            await grow_topic_twice(self, Rng(f"{self.options.seed}/last changes"))
         await self._wait_and_check_at_rest()
 
     async def _heal_core(self) -> None:
@@ -151,6 +172,7 @@ class SimulatedCluster(ScheduledRun):
     async def _wait_and_check_at_rest(self) -> None:
         """Wait for the cluster to come to rest, then check the invariants that hold at rest. Raises Violation."""
         await self._sleep_until(self.loop.now + QUIET_PERIOD_S)
+        await self._wait_until_undisturbed()
         self._raise_violation()
         for name, holds in at_rest():
             self.checks += 1
@@ -161,8 +183,24 @@ class SimulatedCluster(ScheduledRun):
             if wrong:
                 raise Violation(f"{name}: {wrong}")
 
+    async def _wait_until_undisturbed(self) -> None:
+        """Wait until nothing was written for a while and no controller is busy: both happen at rest, too, by timers."""
+        for _ in range(_MAX_WAITS):
+            before = self.ensemble.tree.zxid
+            await self._sleep_until(self.loop.now + _UNDISTURBED_S)
+            if self.ensemble.tree.zxid == before and not self._has_busy_controller:
+                return
+
+    @property
+    def _has_busy_controller(self) -> bool:
+        """Whether a controller handles an event, or has events or requests that wait."""
+        readings = (reading for broker in self.running for reading in broker.controller.readings())
+        return any(reading.value for reading in readings if reading.name in _BUSY)
+
     async def _start_nodes(self) -> None:
         """Start the nodes in order of their ids; the first gets a head start."""
+        for server in self.servers:
+            server.follower_pause_s = self.options.mirror_read_pause_s
         for number in range(1, self.options.nodes + 1):
             self.start(number)
             if number == 1:
@@ -258,9 +296,11 @@ class SimulatedCluster(ScheduledRun):
 
     # ---- what happens, as it happens
 
-    def _on_refused(self, writer: int) -> None:
+    def _on_refused(self, writer: int, paths: Sequence[str]) -> None:
         """Record, for the checks, that an injected ACL error refused a ZooKeeper write of this node."""
         self.history.controllers.refused.add(BrokerId(writer))
+        if any(path.endswith("/state") for path in paths):
+            self.history.controllers.unretried.add(BrokerId(writer))
 
     def _verb_worked(self, what: str) -> None:
         """Count the operation in the coverage goals, because it ended without error."""
@@ -346,7 +386,8 @@ def run_script(script: Script, with_story: bool = False, watch: Callable[[Step],
     cluster.injection_points.watch = watch or cluster.injection_points.watch
     violation = None
     try:
-        loop.run(cluster.run(), limit_s=1_000, max_steps=_MAX_STEPS)
+        with small_limits() if options.has_small_limits else nullcontext():
+            loop.run(cluster.run(), limit_s=1_000, max_steps=_MAX_STEPS)
     except Exception as error:  # whatever went wrong is what we look for
         violation = str(error) if isinstance(error, Violation) else repr(error)
     history = cluster.history

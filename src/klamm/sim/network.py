@@ -47,6 +47,7 @@ class SimulatedNetwork:
             self.is_down,
             forget=self._forget,
             stall=lambda end: self._stalled.update({end: None}),
+            leave_unaware=self._leave_unaware,
         )
 
     def of(self, host: Host) -> "HostNetwork":
@@ -60,6 +61,11 @@ class SimulatedNetwork:
         """Remove a connection end that was closed."""
         self._ends.pop(end, None)
         self._unaware.pop(end, None)
+
+    def _leave_unaware(self, end: ConnectionEnd) -> None:
+        """Note that the other end is closed, and that this one does not know it."""
+        if end in self._ends:
+            self._unaware[end] = None
 
     # ---- faults
 
@@ -109,8 +115,7 @@ class SimulatedNetwork:
         """Break connections at the first host; the second host notices only when it next sends something."""
         for end in [e for e in self._ends if (e.host.name, e.peer.host.name) == (one, other)]:
             end.break_connection()
-            if end.peer in self._ends:
-                self._unaware[end.peer] = None
+            self._leave_unaware(end.peer)
 
     def reset(self, one: str, other: str) -> int:
         """Break every connection between two hosts at both ends; return the number of ends."""

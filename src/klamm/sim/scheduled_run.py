@@ -84,7 +84,7 @@ class ScheduledRun(ABC):
     def _observe(self, event: Event) -> None:
         """Check an event of ZooKeeper against the invariants, then add it to the history."""
 
-    def _on_refused(self, writer: int) -> None:
+    def _on_refused(self, writer: int, paths: Sequence[str]) -> None:
         """Called when an injected ACL error refuses a ZooKeeper write of node `writer`."""
         return
 
@@ -223,8 +223,10 @@ class ScheduledRun(ABC):
         writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
         loss = self.injection_points.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
         if loss in REFUSALS:
-            self.history.states.on_refused(op.path for op in ops)
-            self._on_refused(writer)
+            paths = [op.path for op in ops]
+            self.history.states.on_refused(paths)
+            self.history.journals.on_refused(paths)
+            self._on_refused(writer, paths)
         return loss
 
     def _on_read(self, session: int, paths: Callable[[], Sequence[str]]) -> InjectedFailure | None:

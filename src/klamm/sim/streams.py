@@ -51,6 +51,8 @@ class NetworkServices:
     forget: Callable[["ConnectionEnd"], object]
     stall: Callable[["ConnectionEnd"], object]
     """Called with each end whose bytes wait at a cut link; `end_cut` continues it later."""
+    leave_unaware: Callable[["ConnectionEnd"], object]
+    """Called with each end that learns of the other's end only when it sends something."""
 
 
 class ConnectionEnd(asyncio.Transport):
@@ -78,6 +80,10 @@ class ConnectionEnd(asyncio.Transport):
         """Of those, how many the peer's host has."""
         self._stalled = 0
         """Arrivals that met a cut link."""
+        self._is_discarded = False
+        """Whether what meets a cut link now is lost."""
+        self._dropped = 0
+        """Pieces that were lost so before their arrival."""
         self._reads = True
         self._writes = True
         self._high = _HIGH_WATER_BYTES
@@ -163,12 +169,26 @@ class ConnectionEnd(asyncio.Transport):
         """Count the pieces that arrived at the peer's host, and deliver them; a cut link holds them back."""
         if flight is self._flight:
             self._flight = None
-        if self._link.is_cut:
+        if self._dropped:
+            self._dropped -= flight[0]
+        elif self._link.is_cut and self._is_discarded:
+            self._lose_undelivered(flight[0])
+        elif self._link.is_cut:
             self._stalled += flight[0]
             self._wires.stall(self)
-            return
-        self._arrived += flight[0]
-        self.peer._deliver_received()
+        else:
+            self._arrived += flight[0]
+            self.peer._deliver_received()
+
+    def _lose_undelivered(self, arriving: int = 0) -> None:
+        """Drop what the peer's host does not have, of which `arriving` pieces would arrive now; it is not told."""
+        undelivered = len(self._under_way) - self._arrived
+        self._dropped = undelivered - self._stalled - arriving
+        self._stalled, self._flight = 0, None
+        for _ in range(undelivered):
+            piece = self._under_way.pop()
+            self._bytes_under_way -= 0 if isinstance(piece, StreamMark) else len(piece)
+        self._wires.leave_unaware(self.peer)
 
     def _deliver_received(self) -> None:
         """Pass received bytes and marks to the protocol, unless it paused reading."""
@@ -235,6 +255,14 @@ class ConnectionEnd(asyncio.Transport):
         """Close the connection; here the same as `close`."""
         self.close()
 
+    def discard(self) -> None:
+        """Close the connection; what waits at a cut link, or meets one on its way, is lost."""
+        if self.is_open:
+            self.close()
+            self._is_discarded = True
+            if self._link.is_cut:
+                self._lose_undelivered()
+
     def is_closing(self) -> bool:
         """Whether this end was closed."""
         return not self.is_open
@@ -262,8 +290,9 @@ class ConnectionEnd(asyncio.Transport):
         return self._bytes_under_way
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return the address of this end (`sockname`) or of the other end (`peername`); else the default."""
-        return {"peername": self.peer.address, "sockname": self.address}.get(name, default)
+        """Return the address of this end (`sockname`) or the other (`peername`), or `discard`; else the default."""
+        known = {"peername": self.peer.address, "sockname": self.address, "discard": self.discard}
+        return known.get(name, default)
 
     def set_protocol(self, protocol: BaseProtocol) -> None:
         """Deliver received bytes to this protocol."""
@@ -284,6 +313,7 @@ class ConnectionEnd(asyncio.Transport):
             if not size:
                 raise RuntimeError(f"{protocol!r} returned an empty receive buffer, but did not pause reading")
             room[:size] = data[position : position + size]
+            del room  # as a socket does before it takes the next view
             position += size
             protocol.buffer_updated(size)
         return None

@@ -1,10 +1,18 @@
 """Answers as the simulation sees them: which of them are true."""
 
 import pytest
+from tests.unit.sim.histories import history_of
 from tests.unit.sim.test_registrations import BROKER
 
 from klamm.controller.decisions.plans import Refusal
-from klamm.controller.events import AllocateProducerIds, ElectionAnswer, ProducerIds, ReplicaLeaderElection
+from klamm.controller.events import (
+    AllocateProducerIds,
+    ApiPartitionReassignment,
+    ElectionAnswer,
+    ProducerIds,
+    ReassignmentAnswer,
+    ReplicaLeaderElection,
+)
 from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
@@ -12,7 +20,11 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventEnded, RegistrationChanged, RegistrationWritten, Term, TopicZnode
-from klamm.sim.invariants.answers import election_answers_match_zookeeper, producer_ids_are_given_once
+from klamm.sim.invariants.answers import (
+    election_answers_match_zookeeper,
+    producer_ids_are_given_once,
+    reassignment_answers_match_zookeeper,
+)
 from klamm.zk.registrations import encode_registration
 
 ONE, TWO = BrokerId(1), BrokerId(2)
@@ -68,3 +80,27 @@ async def test_an_elect_leaders_response_that_differs_from_zookeeper_is_a_violat
     asked.answer(ElectionAnswer(leaders, {P: Refusal(error, "")} if error is not None else {}))
 
     assert (election_answers_match_zookeeper(history, EventEnded(ONE, 1, TERM, asked)) is not None) is is_found
+
+
+MOVES = {
+    "the leader leaves, another in-sync replica lives": ({}, (TWO,), True),
+    "it leaves alone": ({}, (BrokerId(3),), False),
+    "ZooKeeper refused a write": ({"refused": {ONE}}, (TWO,), False),
+}
+
+
+@pytest.mark.parametrize(("controllers", "target", "is_found"), MOVES.values(), ids=MOVES)
+async def test_a_move_that_cannot_begin_is_a_violation_unless_a_write_was_refused_or_no_replica_can_lead(
+    controllers: dict[str, set[BrokerId]], target: tuple[BrokerId, ...], is_found: bool
+) -> None:
+    history = history_of(controllers={"epoch": 1, **controllers})
+    for broker in (ONE, TWO):
+        history.absorb(RegistrationChanged(broker, 5, 7))
+        history.absorb(RegistrationWritten(broker, encode_registration(BROKER, 0)))
+    isr = (ONE, TWO) if TWO in target else (BrokerId(4),)
+    history.topics.znodes["a"] = TopicZnode(None, {0: ReplicaAssignment((ONE, TWO))}, 1)
+    history.states.versions[P] = [LeaderAndIsr(ONE, 1, isr, 1, 0)]
+    asked = ApiPartitionReassignment({P: target})
+    asked.answer(ReassignmentAnswer(NONE, {P: Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "")}))
+
+    assert (reassignment_answers_match_zookeeper(history, EventEnded(ONE, 1, TERM, asked)) is not None) is is_found

@@ -38,7 +38,7 @@ def context() -> ControllerContext:
     found.add_brokers([Broker(ONE, (), epoch=1), Broker(TWO, (), epoch=2)])
     partition = found.add_partition(found.add_topic("a", None), 0, BOTH)
     found.put_leadership(partition, LeaderAndIsr(TWO, 1, (ONE, TWO), 1, 1))
-    found.start_led([partition])
+    found.start(partition, PartitionState.ONLINE)
     for broker in (ONE, TWO):
         found.move_replicas(broker, [partition], ReplicaState.NEW)
         found.move_replicas(broker, [partition], ReplicaState.ONLINE)

@@ -10,11 +10,12 @@ from tests.unit.sim.histories import history_of
 
 from klamm.controller.events import BrokerChange
 from klamm.controller.settings import ControllerSettings, parse_ibp
+from klamm.controller.states import ReplicaState
 from klamm.model.ids import BrokerId
 from klamm.sim.cluster import run_script
 from klamm.sim.history.history import History
-from klamm.sim.history.trace import Event, EventEnded, Term, TopicZnode, UnexpectedError
-from klamm.sim.invariants.controllers import controllers_have_no_unexpected_errors
+from klamm.sim.history.trace import Event, EventEnded, ReplicaMoved, Term, TopicZnode, UnexpectedError
+from klamm.sim.invariants.controllers import controllers_have_no_unexpected_errors, live_replicas_begin_online
 from klamm.sim.invariants.memory import memory_equals_zookeeper
 from klamm.sim.nodes.controller_observer import ControllerObserver
 from klamm.sim.nodes.settings import writes_isrs_itself
@@ -94,3 +95,21 @@ async def test_outdated_controller_memory_is_a_violation_unless_a_leader_wrote_a
     wrong = memory_equals_zookeeper(SimpleNamespace(history=history, running=[node]))
 
     assert (wrong is not None and wrong.startswith("a-0: the controller remembers")) is is_found
+
+
+@pytest.mark.parametrize(
+    ("adding", "is_found"), [((), True), ((BrokerId(2),), False)], ids=["deletion", "reassignment"]
+)
+async def test_only_a_reassignment_that_adds_a_replica_moves_it_from_ineligible_to_online(
+    adding: tuple[BrokerId, ...], is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = await Room.open([1, 2], {"a": [(1, 2)]})
+    history, term = History(), Term(BrokerId(1), 1, 1, room.term.settings)
+    monkeypatch.setattr(type(history.broker_views), "is_registered_throughout", lambda *asked: True)
+    assignment = room.partition("a-0").assignment._replace(adding=adding)
+    history.topics.znodes["a"] = TopicZnode(room.term.context.topics["a"].id, {0: assignment}, 0)
+    before, after = ReplicaState.DELETION_INELIGIBLE, ReplicaState.ONLINE
+
+    wrong = live_replicas_begin_online(history, ReplicaMoved(term, BrokerId(2), room.partition("a-0"), before, after))
+
+    assert (wrong is not None) is is_found

@@ -58,15 +58,20 @@ def test_a_dead_isr_member_is_no_violation_if_the_controller_event_was_interrupt
     assert not is_left_behind(4, 3, EventEnded(ONE, 1, term_of(NEW), BrokerChange(), **how))
 
 
+@pytest.mark.parametrize("protocol", [OLD, NEW])
+def test_a_dead_isr_member_is_no_violation_while_a_refused_write_is_not_repeated(protocol: str) -> None:
+    assert not is_left_behind(4, 3, EventEnded(ONE, 1, term_of(protocol), BrokerChange()), is_refused=True)
+
+
 def term_of(protocol: str) -> Term:
     return Term(ONE, 1, 1, ControllerSettings(ONE, ibp=parse_ibp(protocol)))
 
 
-def is_left_behind(entered: int, went: int, ended: EventEnded) -> bool:
+def is_left_behind(entered: int, went: int, ended: EventEnded, *, is_refused: bool = False) -> bool:
     """Broker 3 is in the ISR, and gone."""
     term = ended.term or term_of(OLD)
     history = history_of(
-        controllers={"epoch": 1, "elected_at": {1: ELECTED}},
+        controllers={"epoch": 1, "elected_at": {1: ELECTED}, "unretried": {ONE} if is_refused else set()},
         at={"leaders_write_isrs": not term.settings.controller_owns_partition_state},
     )
     before, after = LeaderAndIsr(ONE, 0, (ONE,), 1, 0), LeaderAndIsr(ONE, 0, (ONE, THREE), 1, 1)

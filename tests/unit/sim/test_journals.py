@@ -19,6 +19,7 @@ from klamm.sim.history.trace import (
     StateWritten,
     Term,
     TermBegan,
+    TermEnded,
     TopicWritten,
     TopicZnode,
 )
@@ -119,6 +120,62 @@ def test_the_journal_needs_neither_what_failed_nor_what_another_session_wrote() 
 
     history.absorb(StateWritten(P, BEFORE, AFTER, (ONE, TWO), SESSION))
     history.absorb(EventEnded(ONE, 1, TERM, TopicChange(), has_failed=True))
+
+    assert what_happened_is_journalled(history, BEGAN) is None
+
+
+FOUND = line(kind="found", to_be_deleted=["a"])
+STEPS = {"it begins": "begins", "it waits": "waits", "it is held back": "held back"}
+
+
+@pytest.mark.parametrize("next_step", STEPS.values(), ids=STEPS)
+def test_the_journal_must_say_how_a_deletion_that_was_found_begins_or_why_it_waits(next_step: str) -> None:
+    history = read_history()
+    history.absorb(BEGAN)
+    history.journals.missing.clear()
+    history.absorb(JournalWritten(ONE, 1, [FOUND]))
+    assert "why it waits" in str(what_happened_is_journalled(history, BEGAN))
+
+    history.absorb(JournalWritten(ONE, 1, [line(kind="deletion", step=next_step, partitions={"a": [0]})]))
+
+    assert what_happened_is_journalled(history, BEGAN) is None
+
+
+ENDS = {
+    "the event fails": EventEnded(ONE, 1, TERM, TopicChange(), has_failed=True),
+    "the term ends": TermEnded(TERM, None),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_the_journal_needs_no_next_step_of_a_deletion_that_was_found_before_the_event_broke_off(end: Any) -> None:
+    history = read_history()
+    history.absorb(BEGAN)
+    history.absorb(end)
+    history.journals.missing.clear()
+
+    history.absorb(JournalWritten(ONE, 1, [FOUND]))
+
+    assert what_happened_is_journalled(history, BEGAN) is None
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_the_journal_of_a_replaced_controller_may_lack_its_last_writes(is_replaced: bool) -> None:
+    history = read_history()
+    history.absorb(StateWritten(P, BEFORE, AFTER, (ONE, TWO), SESSION))
+    history.controllers.epoch += is_replaced
+
+    history.absorb(TermEnded(TERM, None))  # type: ignore[arg-type]
+
+    assert ("the decision" in str(what_happened_is_journalled(history, BEGAN))) is not is_replaced
+
+
+def test_the_journal_may_lack_a_state_whose_write_was_refused_after_an_answer_was_lost() -> None:
+    history = read_history()
+    history.absorb(StateWritten(P, BEFORE, AFTER, (ONE, TWO), SESSION))
+    assert what_happened_is_journalled(history, BEGAN) is not None
+
+    history.journals.on_refused(["/brokers/topics/a/partitions/0/state"])
 
     assert what_happened_is_journalled(history, BEGAN) is None
 

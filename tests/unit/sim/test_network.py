@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from klamm.runtime.network import discard
 from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import SimulatedNetwork
@@ -107,6 +108,49 @@ def test_closing_a_simulated_connection_ends_both_sides() -> None:
         pair.client.transport.close()
         await asyncio.sleep(1)
         assert (pair.server.got, pair.server.lost, pair.client.lost) == (b"last words", ["NoneType"], ["NoneType"])
+
+    Pair().run(story)
+
+
+@pytest.mark.parametrize("is_cut_before", [True, False])
+def test_what_waits_at_a_cut_simulated_link_is_lost_where_its_connection_is_discarded(is_cut_before: bool) -> None:
+    async def story(pair: Pair) -> None:
+        pair.client.transport.write(b"here, ")
+        await asyncio.sleep(1)
+        if is_cut_before:
+            pair.network.cut("a", "b")
+        pair.client.transport.write(b"late")
+        discard(pair.client.transport)
+        pair.network.cut("a", "b")
+        await asyncio.sleep(100)
+        pair.network.end_cut("a", "b")
+        await asyncio.sleep(100)
+        assert (pair.server.got, pair.server.lost, pair.client.lost) == (b"here, ", [], ["NoneType"])
+        pair.server.transport.write(b"are you there?")
+        await asyncio.sleep(1)
+        assert pair.server.lost == ["ConnectionResetError"]
+
+    Pair().run(story)
+
+
+def test_discarding_a_simulated_connection_delivers_what_is_on_its_way_and_ends_both_sides() -> None:
+    async def story(pair: Pair) -> None:
+        pair.client.transport.write(b"last words")
+        discard(pair.client.transport)
+        await asyncio.sleep(1)
+        assert (pair.server.got, pair.server.lost, pair.client.lost) == (b"last words", ["NoneType"], ["NoneType"])
+
+    Pair().run(story)
+
+
+def test_healing_the_simulated_network_ends_connections_whose_other_end_was_discarded() -> None:
+    async def story(pair: Pair) -> None:
+        pair.network.cut("a", "b")
+        pair.client.transport.write(b"late")
+        discard(pair.client.transport)
+        pair.network.heal()
+        await asyncio.sleep(1)
+        assert (pair.server.got, pair.server.lost) == (b"", ["ConnectionResetError"])
 
     Pair().run(story)
 

@@ -41,3 +41,19 @@ def test_a_new_leader_that_gets_no_leader_and_isr_is_a_violation_unless_the_even
     wrong = old_and_new_leaders_get_requests(history, ended)
 
     assert ("broker 2 is not sent" in (wrong or "")) is is_found
+
+
+@pytest.mark.parametrize("has_failed", [True, False])
+def test_an_old_leader_whose_log_directory_failed_needs_no_leader_and_isr(has_failed: bool) -> None:
+    p = TopicPartition("a", 0)
+    history = history_of(
+        controllers={"epoch": 1, "elected_at": {1: 5}, "has_controller_znode": True},
+        requests={"unannounced": {TWO: {p: 3}}},
+        broker_views={"_failed": {1: {(TWO, 4): {p: has_failed}}}},
+    )
+    history.topics.znodes["a"] = TopicZnode(None, {0: ReplicaAssignment((TWO, ONE))}, 1)
+    history.at.zxid = 4
+    history.absorb(RegistrationChanged(TWO, 4, 7))
+    history.absorb(TermBegan(TERM, None))  # type: ignore[arg-type]
+
+    assert (old_and_new_leaders_get_requests(history, ENDED) is None) is has_failed

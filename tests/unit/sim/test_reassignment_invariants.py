@@ -1,6 +1,7 @@
 """Reassignments as the simulation sees them: what was in sync when replicas were let go."""
 
 import uuid
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.sim.histories import history_of
@@ -10,6 +11,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import Term, TopicWritten, TopicZnode
+from klamm.sim.invariants.liveness import brokers_have_the_assignment
 from klamm.sim.invariants.reassignment import replicas_leave_after_targets_are_in_sync
 from klamm.sim.nodes.settings import writes_isrs_itself
 
@@ -47,3 +49,32 @@ def test_removing_a_replica_before_the_reassignment_target_is_in_sync_is_a_viola
 def seen(assignment: ReplicaAssignment) -> TopicZnode:
     """The topic znode with this assignment."""
     return TopicZnode(uuid.UUID(int=1), {0: assignment}, czxid=1)
+
+
+ADDED, BARE = ReplicaAssignment((TWO, ONE), (TWO,), (ONE,)), ReplicaAssignment((ONE,))
+IGNORED = {
+    "it was cancelled, and the controller replaced": (ADDED, 6, 9, False),
+    "the controller was not replaced": (ADDED, 6, 7, True),
+    "a new leader epoch was written": (ADDED, 8, 9, True),
+    "it completed": (ReplicaAssignment((ONE, TWO), (), (TWO,)), 6, 9, True),
+}
+
+
+@pytest.mark.parametrize(("before", "epoch_at", "elected_at", "is_found"), IGNORED.values(), ids=IGNORED)
+def test_a_leader_may_keep_the_assignment_of_a_cancelled_reassignment_until_a_new_leader_epoch(
+    before: ReplicaAssignment, epoch_at: int, elected_at: int, is_found: bool
+) -> None:
+    p = TopicPartition("a", 0)
+    history = history_of(
+        controllers={"epoch": 2, "elected_at": {2: elected_at}},
+        states={"versions": {p: [LeaderAndIsr(ONE, 0, (ONE,), 1, 0)]}, "written_at": {p: [epoch_at]}},
+        assignments={"in_force": {p: [(5, before), (7, BARE)]}},
+        topics={"znodes": {"a": seen(BARE)}},
+    )
+    hosted = {p: SimpleNamespace(replicas=before.replicas)}
+    cache = SimpleNamespace(state=lambda partition: None)
+    broker = SimpleNamespace(number=ONE, replicas=SimpleNamespace(hosted=hosted), cache=cache)
+
+    wrong = brokers_have_the_assignment(SimpleNamespace(history=history, running=[broker]))
+
+    assert (wrong is not None) is is_found

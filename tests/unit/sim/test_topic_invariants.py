@@ -1,5 +1,7 @@
 """Topics that are to be deleted as the simulation sees them: what may still come up, and when a request goes."""
 
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -13,17 +15,24 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.trace import EventBegan, StateWritten, Term, TopicWritten, TopicZnode, TransactionCommitted
 from klamm.sim.invariants.topics import (
     deletion_requests_are_removed_after_topics,
+    deletions_finish,
+    pending_deletions_finish,
     topic_ids_are_never_reused,
     topics_being_deleted_get_no_partitions,
 )
 from klamm.sim.zookeeper.tree import CreateChange, DeleteChange
+from klamm.zk.pending_deletions import PendingDeletion
 from klamm.zk.znodes import delete_topic_path
 
 
-@pytest.mark.parametrize("had_come_up", [True, False])
-def test_a_partition_added_during_the_deletion_of_an_online_topic_must_not_come_online(had_come_up: bool) -> None:
+@pytest.mark.parametrize(
+    ("had_come_up", "deletes_topics", "is_found"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_a_partition_added_during_the_deletion_of_an_online_topic_must_not_come_online(
+    had_come_up: bool, deletes_topics: bool, is_found: bool
+) -> None:
     """Partition 1 is added after the deletion was asked for; the controller looked for deletions before it came up."""
-    term = Term(BrokerId(1), 1, 1, ControllerSettings(BrokerId(1)))
+    term = Term(BrokerId(1), 1, 1, ControllerSettings(BrokerId(1), delete_topic_enable=deletes_topics))
     history = history_of(controllers={"epoch": 1, "terms": {1: term}})
     state = LeaderAndIsr(BrokerId(1), 0, (BrokerId(1),), 1, 0)
     alone = ReplicaAssignment((BrokerId(1),))
@@ -40,7 +49,7 @@ def test_a_partition_added_during_the_deletion_of_an_online_topic_must_not_come_
         history, StateWritten(TopicPartition("a", 1), None, state, (BrokerId(1),), 0)
     )
 
-    assert (wrong is not None) is had_come_up
+    assert (wrong is not None) is is_found
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["same topic", "topic recreated"])
@@ -70,3 +79,44 @@ def test_a_topic_that_gets_the_topic_id_of_another_topic_is_a_violation(given: U
     wrong = topic_ids_are_never_reused(history, TopicWritten("b", before, before._replace(id=given), 7))
 
     assert (wrong is not None) is is_found
+
+
+RECORDS = {
+    "it runs": (True, False, False, True),
+    "it does not run": (False, False, False, False),
+    "a log directory of it failed": (True, True, False, False),
+    "it has the replica again": (True, False, True, False),
+}
+
+
+@pytest.mark.parametrize(("runs", "has_failed", "is_assigned", "is_found"), RECORDS.values(), ids=RECORDS)
+def test_a_record_of_replicas_to_be_deleted_may_be_left_at_rest_only_for_a_broker_that_cannot_delete_them(
+    runs: bool, has_failed: bool, is_assigned: bool, is_found: bool
+) -> None:
+    topic_id, broker = UUID(int=1), BrokerId(1)
+    topic = TopicZnode(topic_id, {0: ReplicaAssignment((broker,) if is_assigned else (BrokerId(2),))}, 1)
+    records = {broker: {"record": PendingDeletion(broker, "a", topic_id, (0,))}}
+    history = history_of(topics={"znodes": {"a": topic}, "pending_deletions": records})
+    running = [SimpleNamespace(number=broker, replicas=SimpleNamespace(failed=has_failed))] if runs else []
+    cluster: Any = SimpleNamespace(history=history, running=running)
+
+    assert (pending_deletions_finish(cluster) is not None) is is_found
+
+
+@pytest.mark.parametrize(
+    ("moves", "is_registered", "is_found"), [(True, False, False), (True, True, True), (False, False, True)]
+)
+def test_a_deletion_may_be_left_at_rest_only_for_a_move_that_waits_for_an_unregistered_isr_member(
+    moves: bool, is_registered: bool, is_found: bool
+) -> None:
+    p, member = TopicPartition("a", 0), BrokerId(2)
+    assignment = ReplicaAssignment((member, BrokerId(1)), (BrokerId(1),) if moves else ())
+    state = LeaderAndIsr(member, 0, (member,), 1, 0)
+    history = history_of(
+        topics={"znodes": {"a": TopicZnode(None, {0: assignment}, 1)}, "deletion_requests": {"a": 5}},
+        registrations={"current": {member: (1, 1)} if is_registered else {}},
+        states={"versions": {p: [state]}},
+    )
+    cluster: Any = SimpleNamespace(history=history, running=[])
+
+    assert (deletions_finish(cluster) is not None) is is_found

@@ -6,8 +6,10 @@ import pytest
 
 from klamm.client.read_committed import Aborted
 from klamm.model.ids import TopicPartition
+from klamm.runtime.randomness import Rng
 from klamm.sim.cluster_tier.clients.consumer import records_from
 from klamm.sim.cluster_tier.history import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TierHistory, TopicFacts
+from klamm.sim.cluster_tier.invariants.clients import sequences_continue
 from klamm.sim.cluster_tier.invariants.rest import FinalRead, RestingCluster
 from klamm.sim.cluster_tier.invariants.transactions import (
     fenced_producers_write_nothing,
@@ -16,6 +18,7 @@ from klamm.sim.cluster_tier.invariants.transactions import (
     records_are_copied_once,
     transactions_are_whole,
 )
+from klamm.sim.cluster_tier.logs_on_disk import DiskLogs
 from klamm.sim.cluster_tier.trace import (
     Acknowledged,
     Polled,
@@ -23,9 +26,11 @@ from klamm.sim.cluster_tier.trace import (
     ProducerStarted,
     Send,
     SendState,
+    SequenceRefused,
     Transaction,
     TransactionState,
 )
+from klamm.sim.disk import SimulatedDisk
 from klamm.sim.history.history import History
 from klamm.wire.records.build import ControlType, EndMarker, build_batch, build_end_marker
 from klamm.wire.records.record import NewRecord
@@ -197,3 +202,45 @@ def test_the_transaction_check_distinguishes_markers_and_aborted_records_from_vi
 
     assert (found.control, found.aborted) == (frozenset({2}), frozenset({0}))
     assert found.visible == [(1, b"1"), (3, b"3")]
+
+
+# ---- sequences after a deletion
+
+FIRST_OF_TWO = 4
+"""The offset of the producer's last batch, which has two records."""
+
+
+def refused_after_a_deletion(before: int, *, expired_before: int = 0, has_retention: bool = False) -> bool:
+    """Whether it is a violation that a transaction's next batch is refused, after these records were deleted."""
+    resting = Resting()
+    transaction = resting.copy(COMMITTED, (A, 0), (A, 1))
+    for send, offset in zip(transaction.sends, (0, FIRST_OF_TWO), strict=True):
+        send.values, send.offset = (b"x", b"y"), offset
+    disk = SimulatedDisk(Rng(1))
+    disk.make_directories("/data1/t2-0")
+    disk.open(f"/data1/t2-0/{expired_before:020}.log", create=True)
+    resting.tier.disks = {1: DiskLogs(disk)}
+    resting.tier.topics["t2"] = FACTS._replace(has_retention=has_retention)
+    resting.tier.deleted_before[A] = before
+    next_send = resting.copy(ABORTED, (A, 2)).sends[0]
+    return sequences_continue(resting.tier, SequenceRefused(next_send, "OUT_OF_ORDER_SEQUENCE_NUMBER")) is not None
+
+
+def test_a_transaction_may_be_refused_only_where_all_batches_of_its_producer_are_deleted() -> None:
+    end = FIRST_OF_TWO + 2
+
+    assert [refused_after_a_deletion(before) for before in (0, end - 1, end)] == [True, True, False]
+    assert not refused_after_a_deletion(0, expired_before=end, has_retention=True)
+    assert refused_after_a_deletion(0, expired_before=end - 1, has_retention=True)
+    assert refused_after_a_deletion(0, expired_before=end)
+
+
+def test_a_refused_sequence_is_a_violation_outside_transactions_and_where_the_producer_wrote_nothing_before() -> None:
+    resting = Resting()
+    resting.tier.deleted_before[A] = 9
+    plain = Send("producer", A, (b"p",), -1, 0.0)
+    first = resting.copy(ABORTED, (A, 0)).sends[0]
+    first.producer = "copier/2"
+
+    for send in (plain, first):
+        assert sequences_continue(resting.tier, SequenceRefused(send, "OUT_OF_ORDER_SEQUENCE_NUMBER")) is not None

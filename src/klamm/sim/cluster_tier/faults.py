@@ -165,7 +165,7 @@ NOT_SHARED: Final = frozenset({
     "power loss", "expire busy controller", "lose first state responses", "lose ISR change responses",
     "forbid reading", "at step", "registration outlives session", "lose connect response", "restart ensemble",
     "cut server off", "slow control requests", "redeliver control requests", "expire follower during ISR change",
-    "duplicate LeaderAndIsr",
+    "duplicate LeaderAndIsr", "refuse writes",
 })  # fmt: skip
 """Faults that need the stub broker, or an operator's hand afterwards."""
 FAULTS: Final[dict[str, Fault]] = {

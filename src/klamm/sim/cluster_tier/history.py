@@ -330,6 +330,22 @@ class TierHistory:
         facts = self.topics.get(p.topic)
         return p in self.deleted_before or (facts is not None and (facts.has_retention or facts.is_gone))
 
+    def may_lack_batches_before(self, send: Send) -> bool:
+        """Whether all that the producer of a transactional batch wrote to the partition before it may be deleted.
+
+        That is so where its last batch lies below the log start that DeleteRecords or retention may have set.
+        """
+        sent = [s for t in self.transactions for s in t.sends if s.partition == send.partition and s is not send]
+        before = [s.offset + len(s.values) for s in sent if s.producer == send.producer and s.offset >= 0]
+        return bool(before) and send.transaction is not None and max(before) <= self._highest_log_start(send.partition)
+
+    def _highest_log_start(self, p: TopicPartition) -> int:
+        """The highest offset before which an operator asked to delete records, or a replica did so by retention."""
+        facts = self.topics.get(p.topic)
+        logs = [log for disk in self.disks.values() if (log := disk.of(p)) is not None]
+        expired = [log.start for log in logs if facts is not None and facts.has_retention]
+        return max([self.deleted_before.get(p, 0), *expired])
+
     def is_untouched(self, p: TopicPartition) -> bool:
         """Whether no device has lost or changed data of the partition."""
         return p not in self.exposed and p not in self.destroyed

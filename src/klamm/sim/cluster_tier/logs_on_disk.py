@@ -136,6 +136,11 @@ class ReplicaLog:
         return start
 
     @property
+    def size(self) -> int:
+        """The bytes of all intact batches."""
+        return sum(segment.position for segment in self._segments)
+
+    @property
     def damage(self) -> str | None:
         """The first damage found in a segment; None where all batches are intact."""
         return next((s.damage for s in self._segments if s.damage is not None), None)

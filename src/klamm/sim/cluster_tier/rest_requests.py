@@ -16,6 +16,18 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.cluster_tier.clients.locator import open_client
+from klamm.sim.cluster_tier.clients.offset_requests import (
+    CONSUMER,
+    DEBUGGER,
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    DescribedLog,
+    EpochEnd,
+    described_logs,
+    epoch_end,
+    list_offset,
+)
 from klamm.sim.cluster_tier.clients.plain_requests import (
     Fetched,
     FetchSession,
@@ -60,6 +72,7 @@ _ENOUGH_BATCHES: Final = 8
 _MANY_BYTES: Final = 1 << 20
 _MAX_SESSIONS: Final = 12
 _FORMER_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_NOWHERE: Final = (ErrorCode.NONE, -1)
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REPLICA_NOT_AVAILABLE)
 
 
@@ -84,6 +97,7 @@ class RestRequests:
         """What was acknowledged and not deleted, by partition."""
         self._ends: dict[TopicPartition, int] = {}
         """The offset after that."""
+        self._newest_ms = 0
         self.answers: list[RestAnswer] = []
         controller = next((n for n, node in run.nodes.items() if node.is_controller), 1)
         first, second = [n for n in run.nodes if n != controller][:2]
@@ -100,6 +114,8 @@ class RestRequests:
             self._open_sessions,
             self._speak_old_versions,
             self._read_all,
+            self._ask_about_offsets,
+            self._describe_logs,
             self._change_leader,
             self._read_all,
         ]
@@ -226,6 +242,69 @@ class RestRequests:
             refused, _ = await old_style_offsets(client, _address(follower), p)
             self._expect("ListOffsets of version 0 at a follower", refused, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    async def _ask_about_offsets(self) -> None:
+        """The leader, and no other replica, tells consumers the ends of the log and of its epoch, as the files say."""
+        leader, follower, p = self._replicas[0], self._replicas[1], _partition(0)
+        await asyncio.sleep(_UNTIL_IT_WAITS_S)
+        await self._send(p)
+        epoch, end, broker = self._state(p).leader_epoch, self._end(p), _address(leader)
+        start, newest_ms = end - len(self._sent[p]), self._newest_ms
+        expected = {LATEST: end, EARLIEST: start, MAX_TIMESTAMP: end - 1, newest_ms: end - 1, newest_ms + 1: -1}
+        async with self._client("offsets") as client:
+            for timestamp, offset in expected.items():
+                for is_committed in (False, True):
+                    found = await list_offset(client, broker, p, timestamp, CONSUMER, is_committed)
+                    self._expect(f"ListOffsets of {timestamp}", found[:2], (ErrorCode.NONE, offset))
+                    self._expect(f"the epoch of {timestamp}", found.leader_epoch, epoch if offset >= 0 else -1)
+            refused = {
+                epoch - 1: ErrorCode.FENCED_LEADER_EPOCH,
+                epoch: ErrorCode.NONE,
+                epoch + 1: ErrorCode.UNKNOWN_LEADER_EPOCH,
+            }
+            for known, error in refused.items():
+                if known >= 0:
+                    found = await list_offset(client, broker, p, LATEST, leader_epoch=known)
+                    self._expect(f"ListOffsets in epoch {known} of {epoch}", found.error, error)
+                    ended = await epoch_end(client, broker, p, epoch, known)
+                    self._expect(f"OffsetForLeaderEpoch in epoch {known} of {epoch}", ended.error, error)
+            self._expect("the end of the epoch", await epoch_end(client, broker, p, epoch), (0, epoch, end))
+            self._expect(
+                "the end of a later epoch",
+                await epoch_end(client, broker, p, epoch + 1),
+                EpochEnd(ErrorCode.NONE, -1, -1),
+            )
+            found = await list_offset(client, _address(follower), p, LATEST)
+            self._expect("ListOffsets at a follower", found.error, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            ended = await epoch_end(client, _address(follower), p, epoch)
+            self._expect("OffsetForLeaderEpoch at a follower", ended.error, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            found = await list_offset(client, _address(follower), p, LATEST, DEBUGGER)
+            self._expect("the log end of a follower", found[:2], (ErrorCode.NONE, end))
+
+    async def _describe_logs(self) -> None:
+        """DescribeLogDirs names each log, its directory and its size in bytes, as the files say."""
+        async with self._client("describes") as client:
+            for node in self._replicas:
+                logs = [(p, self._run.tier.disks[node].of(p)) for p in map(_partition, range(3))]
+                expected = [
+                    DescribedLog(log.directory.rpartition("/")[0], p.partition, log.size, 0, False)
+                    for p, log in logs
+                    if log is not None
+                ]
+                found = await described_logs(client, _address(node), TOPIC, range(3))
+                self._expect(f"DescribeLogDirs of node {node}", found, sorted(expected))
+
+    async def _see_what_is_committed(self, client: AsyncClient, p: TopicPartition) -> None:
+        """While a record waits for a follower, consumers find the log without it, and debuggers find it."""
+        leader, end = _address(self._state(p).leader), self._end(p)
+        for is_committed in (False, True):
+            found = await list_offset(client, leader, p, LATEST, CONSUMER, is_committed)
+            self._expect("the end of what is committed", found[:2], (ErrorCode.NONE, end))
+            for timestamp in (MAX_TIMESTAMP, self._newest_ms):
+                found = await list_offset(client, leader, p, timestamp, CONSUMER, is_committed)
+                self._expect(f"ListOffsets of {timestamp} before the commit", found[:2], _NOWHERE)
+        found = await list_offset(client, leader, p, LATEST, DEBUGGER)
+        self._expect("the end of the leader's log", found[:2], (ErrorCode.NONE, end + 1))
+
     # ---- changes of the replicas
 
     async def _move_log(self) -> None:
@@ -279,6 +358,8 @@ class RestRequests:
             await asyncio.sleep(_UNTIL_IT_WAITS_S)
             early = [(what, answer.result()) for what, answer in waiting.items() if answer.done()]
             self._expect("what is answered while a follower is cut off", early, [])
+            async with self._client("asks meanwhile") as asking:
+                await self._see_what_is_committed(asking, p)
             request = AlterPartitionReassignmentsRequest(_ASK_MS, [reordered])
             await ask_controller(self._run, ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
             elected = asyncio.ensure_future(self._elect(0))
@@ -338,8 +419,9 @@ class RestRequests:
         self._add(p, value)
 
     def _record(self, value: bytes) -> NewRecord:
-        """A record of now: retention must not remove it."""
-        return NewRecord(value, None, self._run.admin.clock.now_ms())
+        """A record of now, or just after the last one: retention must not remove it."""
+        self._newest_ms = max(self._run.admin.clock.now_ms(), self._newest_ms + 1)
+        return NewRecord(value, None, self._newest_ms)
 
     def _add(self, p: TopicPartition, value: bytes) -> None:
         """Remember an acknowledged record."""

@@ -37,6 +37,7 @@ FAULT_ROWS: Final[Sequence[FaultRow]] = (
     FaultRow(6, "lose ISR change responses", writes.lose_isr_change_responses, sign="ISR change was written"),
     FaultRow(6, "forbid reading", writes.forbid_failover_reads, sign="no client may read"),
     FaultRow(6, "at step", writes.fault_at_step, sign=" is due: "),
+    FaultRow(6, "refuse writes", writes.refuse_writes, sign="is refused to write"),
     FaultRow(7, "server lags", ensemble.lag_behind, sign=" lags by"),
     FaultRow(7, "switch server", ensemble.switch_server, sign="closes its client connections"),
     FaultRow(8, "znodes outlive session", sessions.keep_ephemerals_after_expiry, sign="its znodes stay"),
@@ -80,6 +81,9 @@ FAULT_ROWS: Final[Sequence[FaultRow]] = (
     FaultRow(24, "malformed answers", garbage.malformed_answers, sign="receives a malformed reply"),
 )
 FAULTS: Final[dict[str, Fault]] = {row.name: row.apply for row in FAULT_ROWS}
+ADDED_FAULTS: Final = ("refuse writes",)
+"""Faults that came later: a seed draws them beside the others, so that those stay where they were."""
+FIRST_FAULTS: Final = tuple(name for name in FAULTS if name not in ADDED_FAULTS)
 
 
 def faults_as_markdown() -> str:

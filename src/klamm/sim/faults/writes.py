@@ -11,10 +11,21 @@ from klamm.sim.faults.injection_points import Step, StepKind
 from klamm.sim.faults.step_faults import STEP_FAULTS
 from klamm.sim.zookeeper.ensemble import DISCONNECTS, InjectedFailure
 from klamm.zk.acl import OPEN_ACL, Acl, Permission
-from klamm.zk.znodes import DELETE_TOPICS, ISR_CHANGES, TOPICS
+from klamm.zk.znodes import DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS, PENDING_DELETIONS, TOPICS
 
 FAILOVER_READS: Final = (ISR_CHANGES, TOPICS, DELETE_TOPICS)
 """What a new controller must read."""
+_STATE: Final = "/state"
+_PATHS_OF_KINDS: Final[dict[str, Callable[[str], bool]]] = {
+    "assignments": lambda path: path.startswith(f"{TOPICS}/") and "/" not in path.removeprefix(f"{TOPICS}/"),
+    "partition states": lambda path: path.endswith(_STATE),
+    "tools' requests": lambda path: path.startswith("/admin/"),
+    "configs": lambda path: path.startswith("/config/"),
+    "pending deletions": lambda path: path.startswith(PENDING_DELETIONS),
+    "notifications": lambda path: path.startswith((ISR_CHANGES, LOG_DIR_EVENTS)),
+}
+"""Kinds of znodes that controllers write, without those of elections."""
+_USUAL_KIND: Final = "partition states"
 _ACL_WITHOUT_READ: Final = (Acl(Permission.ALL & ~Permission.READ, "world", "anyone"),)
 
 
@@ -68,6 +79,13 @@ def lose_isr_change_responses(cluster: ClusterUnderTest, draw: Draw) -> None:
 
 def _lose_write_responses(cluster: ScheduledCluster, left: int, what: str, is_target: Callable[[Step], bool]) -> None:
     """Lose the responses to the next `left` writes that match the condition."""
+    _fail_writes(cluster, left, InjectedFailure.AFTER, f"gets no response although {what}:", is_target)
+
+
+def _fail_writes(
+    cluster: ScheduledCluster, left: int, failure: InjectedFailure, what: str, is_target: Callable[[Step], bool]
+) -> None:
+    """Let the next `left` writes of nodes that match the condition fail so; `what` happens to the node, for the log."""
 
     def injection(step: Step) -> InjectedFailure | None:
         """Return the failure that the cluster injects at this step; None if the fault is for another step."""
@@ -77,8 +95,8 @@ def _lose_write_responses(cluster: ScheduledCluster, left: int, what: str, is_ta
         left -= 1
         if not left:
             cluster.injection_points.remove(injection)
-        cluster.log(f"node {step.actor} gets no response although {what}: {step.what}")
-        return InjectedFailure.AFTER
+        cluster.log(f"node {step.actor} {what} {step.what}")
+        return failure
 
     cluster.injection_points.set(injection)
 
@@ -93,6 +111,18 @@ def _writes_isr_change(cluster: ClusterUnderTest, step: Step) -> bool:
     broker = cluster.nodes[step.actor].broker
     doing = cluster.history.controllers.handling.get((broker.number, broker.incarnation))
     return doing is not None and isinstance(doing.event, AlterPartitionReceived) and "/state" in step.what
+
+
+def refuse_writes(cluster: ScheduledCluster, draw: Draw) -> None:
+    """ZooKeeper refuses the next writes of controllers to znodes of one kind; nothing of them happens."""
+    kind = draw("kind", lambda rng: _USUAL_KIND if rng.random() < 0.5 else rng.choice(tuple(_PATHS_OF_KINDS)))
+    left = draw("left", lambda rng: rng.randint(1, 5))
+
+    def is_target(step: Step) -> bool:
+        """Whether the write comes from a controller, and changes a znode of that kind."""
+        return cluster.nodes[step.actor].is_controller and any(map(_PATHS_OF_KINDS[kind], step.what.split()))
+
+    _fail_writes(cluster, left, InjectedFailure.REFUSED, "is refused to write", is_target)
 
 
 def forbid_failover_reads(cluster: ScheduledCluster, draw: Draw) -> None:

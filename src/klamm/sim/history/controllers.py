@@ -4,7 +4,12 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from klamm.controller.events import AllocateProducerIds, AutoPreferredReplicaLeaderElection, TopicDeletion
+from klamm.controller.events import (
+    AllocateProducerIds,
+    AutoPreferredReplicaLeaderElection,
+    ResumeAfterFailure,
+    TopicDeletion,
+)
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.sim.history.trace import (
@@ -44,6 +49,8 @@ class ControllerHistory:
     """Sessions that won an election at some time."""
     refused: set[BrokerId] = field(default_factory=set)
     """Controllers to whom ZooKeeper refused a write in the event that they handle, or handled last."""
+    unretried: set[BrokerId] = field(default_factory=set)
+    """Controllers that have not begun to repeat a write of partition states that ZooKeeper refused."""
     handling: dict[tuple[BrokerId, int], EventBegan] = field(default_factory=dict)
     """(broker, incarnation) -> the event that its controller is busy with."""
     began_at: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
@@ -119,6 +126,8 @@ class ControllerHistory:
         """Record which event each controller is handling, and since which zxid."""
         self.handling[event.broker, event.incarnation] = event
         self.refused.discard(event.broker)
+        if isinstance(event.event, ResumeAfterFailure):
+            self.unretried.discard(event.broker)
         self.began_at[event.broker, event.incarnation] = self.at.zxid
         self.seen_at[event.broker, event.incarnation] = event.seen_zxid
         if event.term is not None and isinstance(event.event, TopicDeletion):

@@ -17,6 +17,7 @@ from klamm.sim.history.journals import JournalHistory
 from klamm.sim.history.registrations import RegistrationHistory
 from klamm.sim.history.replicas import ReplicaHistory
 from klamm.sim.history.requests import RequestHistory
+from klamm.sim.history.retries import RetryHistory
 from klamm.sim.history.states import StateHistory
 from klamm.sim.history.topics import TopicHistory
 from klamm.sim.history.trace import Event, Position, TopicZnode
@@ -45,6 +46,7 @@ class History:
         self.requests = RequestHistory(self.topics, self.broker_views)
         self.replicas = ReplicaHistory(self.topics)
         self.isr_requests = IsrRequestHistory(self.topics, self.states, self.broker_views, self.controllers)
+        self.retries = retries = RetryHistory(self.at)
         controllers, requests, replicas = self.controllers, self.requests, self.replicas
         self.answers = AnswerHistory(controllers)
         self.configs = ConfigHistory(self.at)
@@ -67,14 +69,16 @@ class History:
             ),
             trace.RegistrationChanged: (self.registrations.on_changed,),
             trace.RegistrationWritten: (self.registrations.on_written,),
-            trace.TermBegan: (controllers.on_term_began, views.on_term_began, journals.on_term_began),
-            trace.TermEnded: (controllers.on_term_ended, journals.on_term_ended),
+            trace.TermBegan: (
+                controllers.on_term_began, views.on_term_began, journals.on_term_began, retries.on_term,
+            ),
+            trace.TermEnded: (controllers.on_term_ended, journals.on_term_ended, retries.on_term),
             trace.EventBegan: (
                 controllers.on_event_began, views.on_event_began, requested.on_event_began, journals.on_event_began,
             ),
             trace.EventEnded: (
                 controllers.on_event_ended, views.on_event_ended, requests.on_event_ended, requested.on_event_ended,
-                self.answers.on_event_ended, journals.on_event_ended,
+                self.answers.on_event_ended, journals.on_event_ended, retries.on_event_ended,
             ),
             trace.ConfigsApplied: (self.configs.on_applied,),
             trace.UncleanDefaultChanged: (controllers.on_unclean_default,),

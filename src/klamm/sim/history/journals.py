@@ -1,8 +1,9 @@
 """What controllers write to their journals, and what these must have by the end of the event."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history.controllers import ControllerHistory, Run
@@ -18,8 +19,12 @@ from klamm.sim.history.trace import (
     TopicWritten,
 )
 from klamm.wire.api import ApiKey
+from klamm.zk.znodes import state_path
 
 Line = Mapping[str, Any]
+_WRITTEN: Final = ("decision", "reassignment", "deletion")
+"""What a journal says of writes to ZooKeeper."""
+_NEXT_STEP: Final = "next step"
 
 
 @dataclass(slots=True)
@@ -34,8 +39,12 @@ class JournalHistory:
     """What happened in a controller, and is not in its journal yet: by what a line says of it, in words."""
     requests: dict[tuple[Run, int], Line] = field(default_factory=dict)
     """The newest line about a control request, by process and receiver."""
+    to_be_deleted: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By controller epoch: the topics that the journal found to be deleted."""
     last_line: dict[Run, int] = field(default_factory=dict)
     """The number of the last line of each journal."""
+    failed: set[Run] = field(default_factory=set)
+    """The processes whose last event failed, or ended their term: it may have ended anywhere."""
 
     def on_state_written(self, event: StateWritten) -> None:
         """Record that the controller's journal must have this decision."""
@@ -66,19 +75,37 @@ class JournalHistory:
             step = "complete" if is_done else "begun"
             self._expect(run, ("reassignment", *p, step, after.replicas), f"that the move of {p} is {step}: {after}")
 
+    def on_refused(self, paths: Iterable[str]) -> None:
+        """Expect no line about states whose write is refused: it may be the repetition of one that lost its answer."""
+        refused = {path for path in paths if path.endswith("/state")}
+        for missing in self.missing.values():
+            for key in [key for key in missing if isinstance(key, tuple) and key[0] == "decision"]:
+                if state_path(TopicPartition(*key[1:3])) in refused:
+                    del missing[key]
+
     def on_term_began(self, event: TermBegan) -> None:
         """Record that the controller's journal must have its election."""
         term = event.term
         self._expect((term.broker, term.incarnation), ("elected", term.epoch), f"its election in epoch {term.epoch}")
 
     def on_term_ended(self, event: TermEnded) -> None:
-        """Record that the controller's journal must have its resignation."""
+        """Record that the controller's journal must have its resignation.
+
+        A controller that was replaced may not know of its last writes: their answers may be lost with a connection, and
+        the repetition is refused because of the new controller's epoch.
+        """
         term = event.term
+        self.failed.add((term.broker, term.incarnation))
+        unknown = (_NEXT_STEP, *(_WRITTEN if term.epoch < self.controllers.epoch else ()))
+        missing = self.missing.get((term.broker, term.incarnation), {})
+        for key in [key for key in missing if isinstance(key, tuple) and key[0] in unknown]:
+            del missing[key]
         self._expect((term.broker, term.incarnation), ("resigned", term.epoch), f"that it resigned in {term.epoch}")
 
     def on_event_began(self, event: EventBegan) -> None:
         """Record that the controller's journal must have this event."""
         name = type(event.event).__name__
+        self.failed.discard((event.broker, event.incarnation))
         self._expect((event.broker, event.incarnation), ("event", name), f"that {name} began")
 
     def on_event_ended(self, event: EventEnded) -> None:
@@ -86,6 +113,7 @@ class JournalHistory:
         run, name = (event.broker, event.incarnation), type(event.event).__name__
         if event.has_failed or event.is_cut_short:
             self.missing.pop(run, None)
+            self.failed.add(run)
         elif run in self.read:
             self._expect(run, ("done", name), f"that {name} ended")
 
@@ -98,14 +126,21 @@ class JournalHistory:
     def on_written(self, event: JournalWritten) -> None:
         """Record the lines."""
         run = event.broker, event.incarnation
-        missing = self.missing.get(run, {})
         for line in event.lines:
             if line["kind"] == "request":
                 self.requests[run, line["broker"]] = line
+            elif line["kind"] == "found":
+                self.to_be_deleted[line["controller_epoch"]].update(line.get("to_be_deleted", ()))
+                self._expect_next_steps(run, line)
             for told in _told(line):
-                missing.pop(told, None)
+                self.missing.get(run, {}).pop(told, None)
         if event.lines:
             self.last_line[run] = event.lines[-1]["seq"]
+
+    def _expect_next_steps(self, run: Run, line: Line) -> None:
+        """Record that the journal must say how the deletion of each topic that was found begins, or why it waits."""
+        for topic in line.get("to_be_deleted", ()) if run not in self.failed else ():
+            self._expect(run, (_NEXT_STEP, topic), f"how the deletion of {topic} begins, or why it waits")
 
     def _expect(self, run: Run | None, key: Hashable, what: str) -> None:
         """Record that the journal of this process must have a line that says this."""
@@ -125,8 +160,9 @@ def _told(line: Line) -> Iterator[Hashable]:
             yield "decision", topic, number, epoch
         case {"kind": "reassignment", "topic": topic, "partition": number, "step": step, "replicas": replicas}:
             yield "reassignment", topic, number, step, tuple(map(BrokerId, replicas))
-        case {"kind": "deletion", "step": "completed", "partitions": partitions}:
-            yield from (("deletion", topic) for topic in partitions)
+        case {"kind": "deletion", "step": step, "partitions": partitions}:
+            yield from ((_NEXT_STEP, topic) for topic in partitions)
+            yield from (("deletion", topic) for topic in partitions if step == "completed")
         case {"kind": "response", "broker": broker, "api": api, "error": error}:
             yield "response", broker, api, error
         case {"kind": "elected" | "resigned" as kind, "controller_epoch": epoch}:

@@ -130,6 +130,8 @@ def _wrong_move(
     if error is None:
         is_done = not found.is_being_reassigned if target is None else found.target == tuple(target)
         return None if is_done else f"assigned is {found}"
+    if error is ErrorCode.UNKNOWN_SERVER_ERROR:
+        return None if _may_fail_to_begin(history, event, p, target, found) else f"assigned is {found}, no write failed"
     if error is not ErrorCode.INVALID_REPLICA_ASSIGNMENT:
         is_none = error is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         return f"assigned is {found}" if is_none and (found.is_being_reassigned or target is not None) else None
@@ -137,6 +139,21 @@ def _wrong_move(
     if not is_invalid and all(b in found.origin or views.is_live(event.term, b) is True for b in target or ()):
         return f"although the brokers live, assigned is {found}"
     return None
+
+
+def _may_fail_to_begin(
+    history: History, event: EventEnded, p: TopicPartition, target: Sequence[BrokerId] | None, found: ReplicaAssignment
+) -> bool:
+    """Whether a requested move may fail: ZooKeeper refused a write, or no replica that stays can lead.
+
+    Where leaders write ISRs, they may be faster.
+    """
+    newest = history.states.newest(p)
+    if history.at.leaders_write_isrs or event.broker in history.controllers.refused or newest is None:
+        return True
+    staying = {*found.origin, *(target or ())}
+    views = history.broker_views
+    return not any(b in staying and views.is_live(event.term, b) is True for b in newest.isr)
 
 
 def deleted_topics_leave_no_znodes(cluster: Cluster) -> str | None:

@@ -1,5 +1,6 @@
 """What a new controller has read equals ZooKeeper, field by field, whether it read it now or kept a mirror of it."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import fields
 from typing import Any, Final
@@ -7,15 +8,19 @@ from typing import Any, Final
 from klamm.controller.context import ControllerContext
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.state_encoder import StateEncoder
+from klamm.controller.states import INITIAL_REPLICA_STATE, PartitionState
 from klamm.controller.topic import Partition, Topic
 from klamm.model.ids import TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import ContextRead
+from klamm.sim.invariants.views import Cluster
 from klamm.sim.zookeeper.tree import Tree, Znode
 from klamm.zk import znodes
 from klamm.zk.znodes import MalformedZnode, TopicZnode
 
+_NEWEST: Final = sys.maxsize
+"""A zxid after all changes."""
 _NOT_COMPARED: Final = frozenset({"observer", "broker_list_version"})
 
 
@@ -30,6 +35,40 @@ def new_controllers_have_read_everything(history: History, event: ContextRead) -
         if value != expected[name]:
             return f"{event.term} begins with {name} = {difference(value, expected[name])}"
     return None
+
+
+def standbys_follow_zookeeper(cluster: Cluster) -> str | None:
+    """The mirror of a standby at rest equals one read from scratch, field by field, and has no change left to read."""
+    for broker in cluster.running:
+        standby = broker.controller.standby
+        if standby is None or not standby.is_current or (mirror := standby.mirror) is None or mirror.is_taken:
+            continue
+        if mirror.changed_count or mirror.lag_s:
+            return f"the mirror of broker {broker.number} has {mirror.changed_count} changes to read, {mirror.lag_s} s"
+        scratch = _mirror_from_scratch(cluster.tree, mirror.context, broker.controller_settings)
+        kept, expected = describe(mirror.context), describe(scratch)
+        for name, value in kept.items():
+            if value != expected[name]:
+                return f"the mirror of broker {broker.number} has {name} {difference(value, expected[name])}"
+        zxids = {name: cluster.tree.get(znodes.topic_path(name)) for name in mirror.context.topics}
+        if mirror.mzxids != (stored := {name: node.mzxid for name, node in zxids.items() if node is not None}):
+            return f"the mirror of broker {broker.number} has the zxids {difference(mirror.mzxids, stored)}"
+    return None
+
+
+def _mirror_from_scratch(tree: Tree, context: ControllerContext, settings: ControllerSettings) -> ControllerContext:
+    """The context of a mirror that these znodes give: topics that a controller has to give an id are left out."""
+    scratch = read_from_scratch(tree, context, _NEWEST, settings)
+    if settings.uses_topic_ids:
+        for topic in [topic for topic in scratch.topics.values() if _lacks_id(tree, topic.name)]:
+            scratch.remove_topic(topic.name)
+    return scratch
+
+
+def _lacks_id(tree: Tree, name: str) -> bool:
+    """Whether the topic's znode has no id."""
+    node = tree.get(znodes.topic_path(name))
+    return node is not None and znodes.decode_topic(name, node.data).topic_id is None
 
 
 def read_from_scratch(
@@ -48,11 +87,14 @@ def read_from_scratch(
         added = scratch.add_topic(name, topic.topic_id, topic.czxid)
         for number, assignment in topic.partitions.items():
             known = context.partition(name, number)
-            partition = scratch.add_partition(added, number, assignment)
+            partition = scratch.make_partition(added, number, assignment)
+            for broker in assignment.replicas:
+                scratch.list_replicas(broker, (partition,), INITIAL_REPLICA_STATE)
             state = _state(tree, partition.key, known.leadership if known else None, since)
             partition.written_at = known.written_at if known else 0
             if state is not None:
                 scratch.put_leadership(partition, state)
+                partition.state = PartitionState.ONLINE
                 partition.encoded = encoder.common(partition) if known and known.encoded else b""
                 node = tree.get(znodes.state_path(partition.key))
                 if node is not None and node.mzxid <= since:

@@ -141,6 +141,7 @@ def old_and_new_leaders_get_requests(history: History, event: EventEnded) -> str
     A broker in controlled shutdown is only sent the elections that its own shutdown caused, as in Kafka. A broker that
     came while ZooKeeper refused a write gets its requests when the controller retries. Once `/controller` is gone the
     next controller sends them: as in Kafka this one handles queued events until it learns that its session has ended.
+    An old leader whose log directory failed has stopped by itself: as in Kafka an election is sent to online replicas.
     """
     term, controllers = event.term, history.controllers
     if term is None or controllers.epoch != term.epoch or controllers.has_ended(term):
@@ -157,6 +158,8 @@ def old_and_new_leaders_get_requests(history: History, event: EventEnded) -> str
         if views.is_leaving(term, broker) is not False and not leaves_now:
             continue
         for p, leader_epoch in partitions.items():
+            if views.has_failed(term, p, broker) is not False:
+                continue
             if p.topic in history.topics.znodes and p.topic not in history.topics.deletion_requests:
                 return f"{p}: broker {broker} is not sent leader epoch {leader_epoch}, decided in {term}"
     return None

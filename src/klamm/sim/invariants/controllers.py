@@ -11,6 +11,7 @@ from klamm.controller.watches import EVENT_OF_CHILDREN, EVENT_OF_REQUEST
 from klamm.model.errors import ErrorCode
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import (
+    EventBegan,
     EventEnded,
     HandlerWaits,
     PartitionMoved,
@@ -24,6 +25,8 @@ from klamm.zk import znodes
 
 _HANDLER_LIMIT_S: Final = 10.0
 """Some hundred exchanges with ZooKeeper at simulated speed, and the wait for one lost connection."""
+_MAX_PAUSE_S: Final = 16.0
+_ROUNDING_S: Final = 1e-6
 
 
 def controllers_have_no_unexpected_errors(history: History, event: UnexpectedError) -> str | None:
@@ -137,9 +140,15 @@ def replicas_move_legally(history: History, event: ReplicaMoved) -> str | None:
 def live_replicas_begin_online(history: History, event: ReplicaMoved) -> str | None:
     """No replica goes from DeletionIneligible to Online on a broker that was registered at the election, and since.
 
-    A new controller begins with its live replicas as Online (`initializeReplicaState`); no deletion ends there.
+    A new controller begins with its live replicas as Online (`initializeReplicaState`); no deletion ends there. Except
+    where a reassignment completes that adds the replica (step B1): the topic's deletion waits for it, and the replica's
+    log directory may have failed meanwhile.
     """
     if event.before is not ReplicaState.DELETION_INELIGIBLE or event.after is not ReplicaState.ONLINE:
+        return None
+    topic = history.topics.znodes.get(event.partition.topic)
+    assigned = topic.partitions.get(event.partition.partition) if topic is not None else None
+    if assigned is not None and event.broker in assigned.adding:
         return None
     since = history.controllers.elected_at.get(event.term.epoch, 0)
     if not history.broker_views.is_registered_throughout(event.term, event.broker, since):
@@ -150,3 +159,20 @@ def live_replicas_begin_online(history: History, event: ReplicaMoved) -> str | N
 def _short_state_name(state: str) -> str:
     """The state's name without the word `Replica`."""
     return state.removesuffix("Replica").removeprefix("Replica")
+
+
+def retries_pause_longer_each_time(history: History, event: EventBegan) -> str | None:
+    """An event that failed is handled again after a second, and after twice the pause each time that it fails again.
+
+    The pause ends with 16 s. A pause may be longer: the process may be paused, or busy.
+    """
+    failure = history.retries.failures.get((event.broker, event.incarnation), {}).get(event.event.retry_key)
+    if failure is None or failure.event is not event.event:
+        return None
+    least_s, paused_s = min(2.0 ** (failure.times - 1), _MAX_PAUSE_S), history.at.now_s - failure.at_s
+    if paused_s >= least_s - _ROUNDING_S:
+        return None
+    return (
+        f"broker {event.broker} handles {event.event} again {paused_s:.3f} s after failure {failure.times}, not after"
+        f" {least_s:g} s"
+    )

@@ -75,7 +75,7 @@ def _counted(context: ControllerContext) -> dict[str, tuple[Any, Any]]:
             _names({s: [p for p in all_partitions if p.state is s] for s in context.in_state}),
         ),
         "reassignments": (
-            sorted(map(str, context.reassigning)),
+            sorted(str(p) for p in context.reassigning if p.topic not in context.topics_to_be_deleted),
             sorted(str(p) for p in staying if p.assignment.adding or p.assignment.removing),
         ),
         "the number of offline partitions": (context.offline_count, len(offline)),

@@ -90,7 +90,10 @@ def dead_brokers_leave_isrs(history: History, event: EventEnded) -> str | None:
     Where ZooKeeper refused a write, or failed, this is true after the retry.
     """
     looked = event.term is None or isinstance(event.event, BrokerChange | ResumeAfterFailure)
-    if event.is_cut_short or event.has_failed or event.broker in history.controllers.refused or not looked:
+    controllers = history.controllers
+    if event.is_cut_short or event.has_failed or event.broker in controllers.refused | controllers.unretried:
+        return None
+    if not looked:
         return None
     term = history.controllers.active  # where there was none when the event began, it has brought it about
     if term is None or (term.broker, term.incarnation) != (event.broker, event.incarnation):

@@ -1,6 +1,6 @@
 """The journal of a controller: it has all that the controller did, by the end of the event, and nothing else."""
 
-from typing import Any
+from typing import Any, Final
 
 from klamm.model.ids import TopicPartition
 from klamm.sim.history.history import History
@@ -9,6 +9,10 @@ from klamm.sim.history.trace import EventBegan, JournalWritten, RequestSent
 from klamm.sim.nodes.control_messages import partition_states, stop_states
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import UpdateMetadataRequest
+
+_OF_EACH_LINE: Final = frozenset({"ts_ms", "node", "controller_epoch", "seq", "cause", "kind"})
+_STEPS_OF_REQUESTED_DELETIONS: Final = frozenset({"begins", "waits", "held back", "completed"})
+"""The others are of replicas whose topic is gone, or that a reassignment removed."""
 
 
 def what_happened_is_journalled(history: History, event: EventBegan) -> str | None:
@@ -57,6 +61,23 @@ def journal_lines_are_true(history: History, event: JournalWritten) -> str | Non
             return f"broker {event.broker} writes {line} in the term of broker {term.broker}"
         if line["kind"] == "decision" and "leader_epoch" in line and (wrong := _untrue(history, line)) is not None:
             return f"broker {event.broker} writes {line}, {wrong}"
+    return None
+
+
+def journals_name_what_was_found(history: History, event: JournalWritten) -> str | None:
+    """A journal's line about what was found is not empty, and a deletion has steps only after its request was found."""
+    found: dict[int, set[str]] = {}
+    for line in event.lines:
+        epoch = line["controller_epoch"]
+        if line["kind"] == "found":
+            facts = {key: value for key, value in line.items() if key not in _OF_EACH_LINE}
+            if not any(value or value == 0 for value in facts.values()):
+                return f"broker {event.broker} found nothing, and writes {line}"
+            found.setdefault(epoch, set()).update(facts.get("to_be_deleted", ()))
+        elif line["kind"] == "deletion" and line["step"] in _STEPS_OF_REQUESTED_DELETIONS:
+            known = history.journals.to_be_deleted[epoch] | found.get(epoch, set())
+            if unfound := [topic for topic in line["partitions"] if topic not in known]:
+                return f"broker {event.broker} did not write that {unfound} is to be deleted, and writes {line}"
     return None
 
 

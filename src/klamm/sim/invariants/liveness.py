@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from typing import Final
 
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.history.history import History
 from klamm.sim.invariants.views import Cluster, acting, newest
 from klamm.zk import znodes
 
@@ -93,7 +94,11 @@ def brokers_have_the_newest_state(cluster: Cluster) -> str | None:
 
 
 def brokers_have_the_assignment(cluster: Cluster) -> str | None:
-    """Replicas and metadata have the replicas of the topic's znode."""
+    """Replicas and metadata have the replicas of the topic's znode.
+
+    Except a replica in the newest leader epoch, after a reassignment was cancelled whose controller was replaced before
+    it wrote a new one: a broker ignores LeaderAndIsr of the leader epoch that it has (ReplicaManager, 3.9).
+    """
     history = cluster.history
     for broker in cluster.running:
         for p in history.states.versions:
@@ -102,11 +107,22 @@ def brokers_have_the_assignment(cluster: Cluster) -> str | None:
             if found is None or p.topic in history.topics.deletion_requests:
                 continue
             applied, known = broker.replicas.hosted.get(p), broker.cache.state(p)
-            if applied is not None and broker.number in found.replicas and applied.replicas != found.replicas:
+            is_hosted = applied is not None and broker.number in found.replicas
+            if applied is not None and is_hosted and applied.replicas != found.replicas and not _is_ignored(history, p):
                 return f"{p}: replica {broker.number} was told replicas {applied.replicas}, assigned is {found}"
             if known is not None and tuple(known.replicas) != found.replicas:
                 return f"{p}: broker {broker.number} has metadata with replicas {known.replicas}, assigned is {found}"
     return None
+
+
+def _is_ignored(history: History, p: TopicPartition) -> bool:
+    """Whether replicas ignore the assignment of a cancelled reassignment, because it has no leader epoch of its own."""
+    held, versions = history.assignments.in_force.get(p, []), history.states.versions[p]
+    if len(held) < 2 or held[-2][1].target == held[-1][1].replicas:
+        return False
+    cancelled_at, first = held[-1][0], next(v for v in versions if v.leader_epoch == versions[-1].leader_epoch)
+    epoch_at = history.states.written_at[p][first.partition_epoch]
+    return epoch_at < cancelled_at < history.controllers.elected_at.get(history.controllers.epoch, 0)
 
 
 def no_isr_change_is_pending(cluster: Cluster) -> str | None:

@@ -182,11 +182,13 @@ ALWAYS: Final = (
     Row(62, isr.new_isr_members_have_followed, _WRITTEN, tickets="KAFKA-7128, KAFKA-12751"),
     Row(44, config_changes.applied_configs_were_stored, (ConfigsApplied,)),
     Row(45, controllers.handlers_end_in_time, (HandlerWaits,), tickets="KAFKA-4360, KAFKA-6517, KAFKA-6879"),
+    Row(45, controllers.retries_pause_longer_each_time, (EventBegan,)),
     Row(45, config_changes.config_changes_are_announced, (ConfigChangeEnded,)),
     Row(45, config_changes.notifications_stay_for_15_minutes, _MUTATION),
     Row(79, journals.what_happened_is_journalled, (EventBegan,)),
     Row(79, journals.requests_are_journalled, _SENT),
     Row(79, journals.journal_lines_are_true, (JournalWritten,)),
+    Row(79, journals.journals_name_what_was_found, (JournalWritten,)),
 )
 """Checked after every event that they name."""
 
@@ -197,6 +199,7 @@ AT_REST: Final = (
     Row(33, memory.inactive_controllers_do_nothing, (), tickets="KAFKA-4447, KAFKA-5310"),
     Row(34, memory.memory_equals_zookeeper, (), tickets="KAFKA-849, KAFKA-9212"),
     Row(34, indexes.indexes_follow_from_states, (), tickets="KAFKA-9212"),
+    Row(34, contexts.standbys_follow_zookeeper),
     Row(81, indexes.standbys_have_a_mirror),
     Row(80, indexes.metrics_match_zookeeper),
     Row(36, brokers.registrations_match_running_brokers, (), tickets="KAFKA-1387, KAFKA-7165, KAFKA-14845"),
@@ -205,6 +208,7 @@ AT_REST: Final = (
     Row(41, liveness.every_partition_is_led, (), tickets="KAFKA-3096, KAFKA-3143"),
     Row(42, liveness.isrs_are_whole, (), tickets="KAFKA-12751, KAFKA-14144"),
     Row(43, topics.deletions_finish, (), tickets="KAFKA-1681, KAFKA-6650"),
+    Row(43, topics.pending_deletions_finish),
     Row(43, reassignment.reassignments_finish, (), tickets="KAFKA-4214, KAFKA-9478"),
     Row(43, reassignment.preferred_elections_finish),
     Row(23, answers.deleted_topics_leave_no_znodes),

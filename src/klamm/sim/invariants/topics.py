@@ -4,7 +4,7 @@ from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import RequestSent, StateWritten, TopicWritten, TransactionCommitted
-from klamm.sim.invariants.views import Cluster, acting
+from klamm.sim.invariants.views import Cluster, acting, newest
 from klamm.sim.nodes.control_messages import partition_states
 from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.zk import znodes
@@ -73,11 +73,12 @@ def topic_ids_are_immutable(history: History, event: TopicWritten | RequestSent)
 def topics_being_deleted_get_no_partitions(history: History, event: StateWritten) -> str | None:
     """No partition comes online that was added after its topic's deletion began.
 
-    A topic that had never been online may be deleted with the partitions that the controller finds.
+    A topic that had never been online may be deleted with the partitions that the controller finds. A controller whose
+    delete.topic.enable is false deletes no topic: it removes the request (processTopicDeletion), or repeats that.
     """
     p, term = event.partition, history.controllers.active
     marked = history.topics.deletion_requests.get(p.topic)
-    if event.before is not None or marked is None or term is None:
+    if event.before is not None or marked is None or term is None or not term.settings.delete_topic_enable:
         return None
     known = history.controllers.deletion_scans.get(term.epoch, 0) > marked
     had = history.topics.partitions_to_delete.get(p.topic)
@@ -101,13 +102,31 @@ def deleted_topics_have_no_replicas(cluster: Cluster) -> str | None:
 
 
 def deletions_finish(cluster: Cluster) -> str | None:
-    """No request to delete a topic is left, unless dead brokers must be waited for because requests lack topic ids."""
+    """No request to delete a topic is left, except where it waits for brokers that are not there.
+
+    That is so because requests lack topic ids, or because a reassignment of the topic is not complete.
+    """
     left = [
         t
         for t in cluster.history.topics.deletion_requests
-        if t in cluster.history.topics.znodes and not _waits_for_the_gone(cluster, t)
+        if t in cluster.history.topics.znodes and not (_waits_for_the_gone(cluster, t) or _waits_for_a_move(cluster, t))
     ]
     return f"still to be deleted: {left}" if left else None
+
+
+def pending_deletions_finish(cluster: Cluster) -> str | None:
+    """No record of replicas to be deleted is left for a broker that runs and has no failed log directory.
+
+    Where the broker was assigned the replicas again, the record ends when it registers next.
+    """
+    topics = cluster.history.topics
+    for broker in [broker for broker in cluster.running if not broker.replicas.failed]:
+        for record in topics.pending_deletions.get(broker.number, {}).values():
+            is_there = topics.id_of(record.topic) == record.topic_id
+            replicas = [topics.replicas(TopicPartition(record.topic, n)) for n in record.partitions]
+            if not is_there or not all(broker.number in each for each in replicas):
+                return f"broker {broker.number} runs, and has not deleted {record}"
+    return None
 
 
 def _waits_for_the_gone(cluster: Cluster, topic: str) -> bool:
@@ -117,3 +136,16 @@ def _waits_for_the_gone(cluster: Cluster, topic: str) -> bool:
         return False
     assigned, running = cluster.history.topics.znodes[topic].partitions.values(), {b.number for b in cluster.running}
     return any(b not in running for a in assigned for b in a.replicas)  # a registration may be somebody's nonsense
+
+
+def _waits_for_a_move(cluster: Cluster, topic: str) -> bool:
+    """Whether the topic's deletion waits for a reassignment, and that for an ISR member that is not registered.
+
+    As in Kafka no controller takes a member out of the ISR of a topic that is to be deleted. While a follower that is
+    cut off from ZooKeeper alone goes on fetching, its leader keeps it there, too, and every ISR with the new replica is
+    refused with INELIGIBLE_REPLICA.
+    """
+    history = cluster.history
+    moving = [n for n, a in history.topics.znodes[topic].partitions.items() if a.adding or a.removing]
+    states = [newest(cluster, TopicPartition(topic, n)) for n in moving]
+    return any(b not in history.registrations.current for state in states if state is not None for b in state.isr)

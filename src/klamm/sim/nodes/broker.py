@@ -144,7 +144,7 @@ class StubBroker:
         self._broker = Broker(self.number, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, PORT),))
         self._channel = ControllerChannel(world, self.cache, self.number, _CONTROLLER_TIMEOUT_S, _CONTROLLER_TIMEOUT_S)
         self._server = Server(world.network, server_limits(self.config))
-        settings = controller_settings_of(self.config, self.number, node_settings)
+        self.controller_settings = settings = controller_settings_of(self.config, self.number, node_settings)
         version = VERSION_WITH_FEATURES if settings.versions_features else VERSION_WITH_LISTENERS
         self._registrar = BrokerRegistrar(self._broker, version=version, features=settings.supported_features)
         self._uses_topic_ids = settings.uses_topic_ids

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.runtime.randomness import Rng
-from klamm.sim.faults.table import FAULTS
+from klamm.sim.faults.table import ADDED_FAULTS, FIRST_FAULTS
 from klamm.sim.schedules import Policy
 from klamm.sim.workload.verbs import VERBS
 
 _USUALLY: Final = 0.9
 _JOURNALS_SHARE: Final = 0.25
+_ADDED_FAULTS_SHARE: Final = 0.8
+_SMALL_LIMITS_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,12 @@ class Options:
     """Nodes support a feature, which operators may finalize."""
     keeps_mirrors: bool = False
     """Nodes that are not controller keep a mirror of topics and partitions for their election."""
+    mirror_read_pause_s: float = 0.0
+    """How long ZooKeeper waits before each bulk read of a mirror, so that more changes during its reads."""
     reads_journals: bool = False
     """The journals of controllers are compared with what they did."""
+    has_small_limits: bool = False
+    """A few partitions are many for a controller: it sends topics as a whole, and merges requests that wait."""
     pause_s: float = 1.0
     """Mean time between two actions."""
     work: float = 1.0
@@ -53,13 +59,15 @@ class Options:
     heals_core: bool = False
     """Before all is healed, a part of the nodes and a majority of ZooKeeper are, and have to do without the rest."""
     faults: tuple[str, ...] = ()
+    added_faults: tuple[str, ...] = ()
+    """Faults that came later: they happen at times of their own, so that older ones stay where they were."""
     verbs: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, seed: int) -> "Options":
         """Draw the options of a run from its seed."""
         rng = Rng(f"{seed}/options")
-        faults = tuple(name for name in FAULTS if rng.random() < 0.5)
+        faults = tuple(name for name in FIRST_FAULTS if rng.random() < 0.5)
         settings = Rng(f"{seed}/settings")
         return cls(
             seed,
@@ -79,11 +87,14 @@ class Options:
             deletes_topics=settings.random() < _USUALLY,
             supports_features=settings.random() < 0.5,
             keeps_mirrors=Rng(f"{seed}/mirrors").random() < 0.5,
+            mirror_read_pause_s=Rng(f"{seed}/mirror reads").choice((0.0, 0.5)),
             reads_journals=Rng(f"{seed}/journals").random() < _JOURNALS_SHARE,
+            has_small_limits=Rng(f"{seed}/small limits").random() < _SMALL_LIMITS_SHARE,
             pause_s=rng.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
             work=rng.choice((0.3, 0.3, 0.6)),
             heals_core=rng.random() < 0.5,
             faults=faults or ("kill",),
+            added_faults=_draw_added_faults(Rng(f"{seed}/added faults")),
             verbs=tuple(name for name in VERBS if name == "create topic" or rng.random() < 0.5),
         )
 
@@ -91,3 +102,9 @@ class Options:
     def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
         """A small cluster in asyncio's callback order, without random faults: for hand-written scripts."""
         return cls(seed, nodes=nodes)
+
+
+def _draw_added_faults(rng: Rng) -> tuple[str, ...]:
+    """Draw which of the faults happen that came later; in some schedules none."""
+    is_without = rng.random() >= _ADDED_FAULTS_SHARE
+    return () if is_without else tuple(name for name in ADDED_FAULTS if rng.random() < _USUALLY)

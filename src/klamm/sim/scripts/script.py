@@ -16,6 +16,8 @@ FIRST_TOPICS_S: Final = 5.0
 WARM_UP_S: Final = 20.0
 CHAOS_S: Final = 75.0
 _FIRST_TOPICS: Final = 3
+_ADDED_PAUSE_S: Final = 8.0
+"""Mean time between two of the faults that came later."""
 
 
 class ScheduledAction(NamedTuple):
@@ -44,7 +46,16 @@ def write_script(options: Options) -> Script:
     while (at_s := round(at_s + rng.expovariate(1 / options.pause_s), 3)) < end_s:
         kinds = options.verbs if rng.random() < options.work else options.faults
         actions.append(ScheduledAction(at_s, rng.choice(kinds)))
-    return Script(options, actions, end_s)
+    return Script(options, sorted([*actions, *_added_actions(options)], key=lambda action: action.at_s), end_s)
+
+
+def _added_actions(options: Options) -> list[ScheduledAction]:
+    """Draw when which of the faults happen that came later."""
+    actions: list[ScheduledAction] = []
+    rng, at_s = Rng(f"{options.seed}/added actions"), WARM_UP_S
+    while options.added_faults and (at_s := round(at_s + rng.expovariate(1 / _ADDED_PAUSE_S), 3)) < WARM_UP_S + CHAOS_S:
+        actions.append(ScheduledAction(at_s, rng.choice(options.added_faults)))
+    return actions
 
 
 def options_beyond_plain(options: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import contextlib
 from typing import Final
 
 from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Rng
@@ -16,6 +17,7 @@ from klamm.zk.znodes import MalformedZnode
 
 _POLL_INTERVAL_S: Final = 0.05
 _MAX_S: Final = 12.0
+_TWICE_WITHIN_S: Final = 1.2
 _LONG_DOWNTIME_S: Final = (9.0, 14.0)
 """Longer than deletions wait for a broker that is gone."""
 
@@ -62,6 +64,22 @@ async def grow_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
     added = dict(enumerate(replicas, first))
     cluster.log(f"topic {topic}{', which is to be deleted,' if deletes_first else ''} grows by {added}")
     await cluster.store.topic_requests.add_partitions(topic, now, added, version)
+
+
+async def grow_topic_twice(cluster: ClusterUnderTest, rng: Rng) -> None:
+    """A topic that stays gets more partitions, and once more within the time in which a mirror reads it again."""
+    known = [t for t in _topics(cluster) if cluster.ensemble.tree.get(znodes.delete_topic_path(t)) is None]
+    if not known:
+        return
+    topic, gap_s = rng.choice(known), _TWICE_WITHIN_S * rng.random()
+    for pause_s in (gap_s, 0.0):
+        with contextlib.suppress(KlammError):
+            if (read := await cluster.store.topic_requests.read(topic)) is not None:
+                now, version = read
+                added = {max(now.partitions, default=-1) + 1: _some_nodes(cluster, rng)}
+                cluster.log(f"topic {topic} grows by {added}, and again after {gap_s} s")
+                await cluster.store.topic_requests.add_partitions(topic, now, added, version)
+        await asyncio.sleep(pause_s)
 
 
 async def delete_without_a_node(cluster: ClusterUnderTest, draw: Draw) -> None:

@@ -43,6 +43,7 @@ class ServerOfConnections(Protocol):
     ensemble: Ensemble
     tree: Tree
     accepts_clients: bool
+    follower_pause_s: float
 
     @property
     def watchers(self) -> "Watchers[ServerConnection]":
@@ -78,6 +79,8 @@ class ServerConnection(asyncio.Protocol):
         self._waiting: deque[bytes] = deque()
         self._pending_response: tuple[int, bytes] | None = None
         """(zxid, answer): not sent before the server has got there; nothing else is served before that."""
+        self._may_serve_at = 0.0
+        self._is_paused = False
         self._session: SessionRecord | None = None
         self._transport: asyncio.Transport | None = None
         self._who: list[Identity] = []
@@ -130,6 +133,8 @@ class ServerConnection(asyncio.Protocol):
                 self._write(owed)
             if not self._waiting or (not self._server.reaches_leader and self._needs_leader(self._waiting[0])):
                 return
+            if self._server.follower_pause_s and self._must_pause():
+                return
             packet = self._waiting.popleft()
             try:
                 if self._session is None:
@@ -138,6 +143,27 @@ class ServerConnection(asyncio.Protocol):
                     self._serve(packet, self._session)
             except MalformedPacket:
                 self.drop()
+
+    def _must_pause(self) -> bool:
+        """Whether the next bulk read of a client that watches a subtree waits; it is served after the pause."""
+        packet = self._waiting[0]
+        is_read = len(packet) >= 8 and INT.unpack_from(packet, 4)[0] == Opcode.MULTI_READ
+        if not is_read or not self._server.watchers.watches_subtree(self):
+            return False
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now >= self._may_serve_at:
+            self._may_serve_at = now + self._server.follower_pause_s
+            return False
+        if not self._is_paused:
+            self._is_paused = True
+            loop.call_at(self._may_serve_at, self._end_pause)
+        return True
+
+    def _end_pause(self) -> None:
+        """Serve the request that waited."""
+        self._is_paused = False
+        self.advance()
 
     def notify(self, event: WatchEvent, zxid: int) -> None:
         """Send a watch event to the client."""

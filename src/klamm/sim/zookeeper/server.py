@@ -23,6 +23,8 @@ class Server:
         self.connections: dict[ServerConnection, None] = {}
         self.lag_s: Callable[[], float] = lambda: 0.0
         """How long after the ensemble this server applies the next transaction."""
+        self.follower_pause_s = 0.0
+        """The pause before each bulk read of a client that watches a subtree; notices to it do not wait."""
         self.is_up = True
         self.is_cut_off = False
         self.accepts_clients = True

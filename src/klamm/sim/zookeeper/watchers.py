@@ -37,6 +37,10 @@ class Watchers(Generic[W]):
         self.subtrees.setdefault(path, {})[watcher] = None
         self._watching.add(watcher)
 
+    def watches_subtree(self, watcher: W) -> bool:
+        """Whether this client watches a subtree."""
+        return any(watcher in watchers for watchers in self.subtrees.values())
+
     def fire(self, event: WatchEvent) -> list[W]:
         """Remove the one-shot watches that this event triggers; return all watchers that it concerns, each once."""
         notified: dict[W, None] = {}

@@ -33,9 +33,13 @@ def sends_are_in_order(history: TierHistory, event: Acknowledged) -> str | None:
 
 
 def sequences_continue(history: TierHistory, event: SequenceRefused) -> str | None:
-    """The next batch of an idempotent producer is accepted, whichever broker leads."""
+    """The next batch of an idempotent producer is accepted, whichever broker leads.
+
+    As in Kafka it may be refused where the log holds no batch of the producer any more, only the end of a transaction:
+    a replica that reads such a log knows the epoch from that, no sequence, and takes no other than 0.
+    """
     p = event.send.partition
-    if not history.is_promised(p) or not history.is_untouched(p):
+    if not history.is_promised(p) or not history.is_untouched(p) or history.may_lack_batches_before(event.send):
         return None
     return f"{p}: {event.send.producer} sends {event.send.values} next, and the leader refuses it: {event.error}"
 
