@@ -60,6 +60,10 @@ class NodeUnderTest(Protocol):
         """Id and password of the node's ZooKeeper session."""
         ...
 
+    def hear_nothing(self) -> None:
+        """Keep from the node what ZooKeeper tells it, until `session_ended`."""
+        ...
+
     async def session_ended(self, session_id: int) -> None:
         """Let the node know at once that this session has ended."""
         ...
@@ -85,6 +89,9 @@ class ApacheNode:
     async def session(self) -> tuple[int, bytes]:
         number, password = (await self._host.ask("session", self._name)).split()
         return int(number), bytes.fromhex(password)
+
+    def hear_nothing(self) -> None:
+        """Does nothing: its new session takes longer than another node needs to become controller."""
 
     async def session_ended(self, session_id: int) -> None:
         """Does nothing: the node notices at its next request; two notices might expire it twice."""
@@ -203,11 +210,19 @@ class KlammNode:
         session = self._client._session
         return session.session_id, session.password
 
+    def hear_nothing(self) -> None:
+        if (transport := self._transport()) is not None:
+            transport.pause_reading()
+
     async def session_ended(self, session_id: int) -> None:
-        client = self._client
-        link = client._driver._link
-        if client.session_id == session_id and link is not None and link._transport is not None:
-            link._transport.abort()
+        transport = self._transport()
+        if self._client.session_id == session_id and transport is not None:
+            transport.abort()
+
+    def _transport(self) -> asyncio.Transport | None:
+        """The node's connection to ZooKeeper, if there is one."""
+        link = self._client._driver._link
+        return link._transport if link is not None else None
 
     async def stop(self) -> None:
         OVERRIDES.remove_from(self._config)

@@ -25,6 +25,7 @@ from klamm.wire.api import ApiKey
 from klamm.zk import znodes
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NoNode
+from klamm.zk.jute import Stat
 from klamm.zk.store import Store
 
 NODE_ID = 100
@@ -137,11 +138,25 @@ class Testbed:
             self._roles[session_id] = f"node {number}"
 
     async def expire_session(self, node: int) -> None:
-        """Somebody else closes its ZooKeeper session, as its expiry would; returns once it has registered anew."""
+        """Somebody else closes its ZooKeeper session, as its expiry would; returns once it has registered anew.
+
+        If it was controller and there is another node, it hears of the expiry once the other one is controller.
+        """
         session_id, password = await self.nodes[node].session()
         path = znodes.broker_path(node)
+
+        def is_of_another(stat: Stat | None) -> bool:
+            return stat is not None and stat.ephemeral_owner != session_id
+
+        claim = await self.client.exists(znodes.CONTROLLER)
+        yields = claim is not None and claim.ephemeral_owner == session_id and len(self.nodes) > 1
+        self.nodes[node].hear_nothing()
         while (stat := await self.client.exists(path)) is not None and stat.ephemeral_owner == session_id:
             await end_session(self._server.port, session_id, password)
+        if yields:
+            await self.wait_until(
+                lambda stat: stat is not None and stat.ephemeral_owner != session_id, znodes.CONTROLLER
+            )
         await self.nodes[node].session_ended(session_id)
         await self.wait_until(lambda stat: stat is not None and stat.ephemeral_owner != session_id, path)
         await self._remember_node_session(node)

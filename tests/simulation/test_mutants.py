@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.simulation.injected_bugs import hunt as mutation
+from tests.simulation.injected_bugs.hiding import HIDING
 from tests.simulation.injected_bugs.hunt import (
     FIRST_SEEDS,
     NUMBERS,
@@ -19,7 +20,7 @@ from tests.simulation.injected_bugs.hunt import (
     rows_of,
 )
 from tests.simulation.injected_bugs.mutant import Mutant, check_fits
-from tests.simulation.injected_bugs.table import HIDING, MUTANTS
+from tests.simulation.injected_bugs.table import MUTANTS
 
 from klamm.controller.timers import Timers
 from klamm.sim.cluster import Outcome, run_schedule

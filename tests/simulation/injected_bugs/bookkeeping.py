@@ -9,7 +9,7 @@ from tests.simulation.injected_bugs.mutant import Patch, nothing
 from klamm.controller import controller, events
 from klamm.controller.channels import Channel
 from klamm.controller.context import ControllerContext
-from klamm.controller.handlers import failover, reassignment
+from klamm.controller.handlers import failover, reassignment, reassignment_requests
 from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.standby import Standby
 from klamm.controller.states import ReplicaState
@@ -35,6 +35,31 @@ def requests_not_journalled(patch: Patch) -> None:
             journal(self, item, api, version)
 
     patch.setattr(Channel, "_journal_request", journal_some)
+
+
+def requested_deletions_not_journalled(patch: Patch) -> None:
+    """The journal has no line about the deletions that were found to be requested."""
+    found = Journal.found
+
+    def find_others(self: Journal, cause: str, **facts: Any) -> None:
+        """The patched function, with the injected bug."""
+        if "to_be_deleted" not in facts:
+            found(self, cause, **facts)
+
+    patch.setattr(Journal, "found", find_others)
+
+
+def nothing_found_is_journalled(patch: Patch) -> None:
+    """A new controller journals the reassignments that it resumes also where there are none."""
+    resume = reassignment_requests.resume_reassignments
+
+    async def resume_and_tell(term: TermContext) -> None:
+        """The patched function, with the injected bug."""
+        await resume(term)
+        if not term.context.reassigning:
+            term.journal.found(term.cause, reassigning={})
+
+    patch.setattr(failover, "resume_reassignments", resume_and_tell)
 
 
 def states_journalled_before_they_change(patch: Patch) -> None:
@@ -80,7 +105,7 @@ def events_not_timed(patch: Patch) -> None:
 def lowest_ids_keep_no_mirror(patch: Patch) -> None:
     """In larger clusters other nodes keep a mirror than those that are chosen."""
 
-    def keeps(mode: object, broker: int, live: Sequence[int]) -> bool:
+    def keeps(mode: object, broker: int, live: Sequence[int], only_controllers: Sequence[int] = ()) -> bool:
         """The patched function, with the injected bug."""
         return broker in sorted(live)[-2:]
 

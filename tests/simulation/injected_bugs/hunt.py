@@ -14,8 +14,9 @@ from typing import Final, NamedTuple, TypeVar
 
 import pytest
 from tests.mutants.page import section_of
+from tests.simulation.injected_bugs.hiding import HIDING
 from tests.simulation.injected_bugs.mutant import Mutant
-from tests.simulation.injected_bugs.table import HIDING, MUTANTS
+from tests.simulation.injected_bugs.table import MUTANTS
 
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, over_cores

@@ -73,7 +73,7 @@ def own_lost_isr_change_not_recognised(patch: Patch) -> None:
 def own_lost_creation_not_recognised(patch: Patch) -> None:
     """A partition creation whose answer was lost is not recognised as the controller's own."""
 
-    async def stay_new(term: TermContext, wanted: Any) -> None:
+    async def stay_new(term: TermContext, wanted: Any, refused: Any) -> None:
         """The patched function, with the injected bug."""
         return
 

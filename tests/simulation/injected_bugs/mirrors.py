@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from tests.simulation.injected_bugs.mutant import Patch
+import pytest
+from tests.simulation.injected_bugs.mutant import Patch, nothing
 
 from klamm.controller.context import ControllerContext
 from klamm.controller.handlers import mirrored
-from klamm.controller.mirror import Mirror
+from klamm.controller.mirror import Mirror, changed_by
 from klamm.controller.topic import Partition, Topic
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.jute import Stat
@@ -39,6 +40,22 @@ def changes_not_read_again(patch: Patch) -> None:
     patch.setattr(Mirror, "_read_changed", forget)
 
 
+def changes_during_a_read_forgotten(patch: Patch) -> None:
+    """The mirror removes the paths of changes after it read them, with what was noted again during the read."""
+
+    async def read_and_forget(self: Mirror, paths: Sequence[str]) -> None:
+        """The patched function, with the injected bug."""
+        try:
+            await self._read_again(*changed_by(paths))
+        except BaseException as error:
+            self.lose(repr(error))
+            raise
+        for path in paths:
+            self._changed.pop(path, None)
+
+    patch.setattr(Mirror, "_read_changed", read_and_forget)
+
+
 def noted_changes_forgotten_at_the_election(patch: Patch) -> None:
     """The election does not read what the mirror noted and did not read yet."""
 
@@ -47,6 +64,30 @@ def noted_changes_forgotten_at_the_election(patch: Patch) -> None:
         return list(self._without_state)
 
     patch.setattr(Mirror, "unread_partitions", without_state)
+
+
+def mirror_taken_without_sync(patch: Patch) -> None:
+    """An election takes the mirror without `sync`: notices of the newest changes may still be under way."""
+    finish = Mirror.finish
+
+    async def finish_unsynced(self: Mirror, zxid: int) -> None:
+        """The patched function, with the injected bug."""
+        with pytest.MonkeyPatch.context() as of_session:
+            of_session.setattr(self._session, "sync", nothing)
+            await finish(self, zxid)
+
+    patch.setattr(Mirror, "finish", finish_unsynced)
+
+
+def mirror_behind_the_election_taken(patch: Patch) -> None:
+    """An election takes a mirror whose server has not shown the changes up to the election."""
+    finish = Mirror.finish
+
+    async def finish_at_any_zxid(self: Mirror, zxid: int) -> None:
+        """The patched function, with the injected bug."""
+        await finish(self, 0)
+
+    patch.setattr(Mirror, "finish", finish_at_any_zxid)
 
 
 def recreated_topic_taken_for_the_old_one(patch: Patch) -> None:

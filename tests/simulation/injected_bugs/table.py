@@ -5,8 +5,6 @@ historic bugs, `expected` those of the invariants (`klamm.sim.invariants.table`)
 patches like a test's `monkeypatch`; where two guards each suffice, one mutant removes both.
 """
 
-from typing import NamedTuple
-
 from tests.simulation.injected_bugs.answers import (
     all_elections_succeed,
     blocks_given_twice,
@@ -24,8 +22,10 @@ from tests.simulation.injected_bugs.bookkeeping import (
     live_replicas_begin_ineligible,
     lowest_ids_keep_no_mirror,
     moved_leaders_listed_twice,
+    nothing_found_is_journalled,
     reassignments_not_listed,
     replicas_leave_without_a_leader,
+    requested_deletions_not_journalled,
     requests_not_journalled,
     standby_outlives_the_node,
     states_journalled_before_they_change,
@@ -82,8 +82,11 @@ from tests.simulation.injected_bugs.leaders_and_isrs import (
     stops_without_epochs,
 )
 from tests.simulation.injected_bugs.mirrors import (
+    changes_during_a_read_forgotten,
     changes_not_read_again,
     encoded_states_outlive_changes,
+    mirror_behind_the_election_taken,
+    mirror_taken_without_sync,
     noted_changes_forgotten_at_the_election,
     notices_lost,
     recreated_topic_taken_for_the_old_one,
@@ -100,6 +103,12 @@ from tests.simulation.injected_bugs.reassignments import (
     replicas_removed_before_target_is_in_sync,
     request_removed_at_once,
     unknown_entries_stay,
+)
+from tests.simulation.injected_bugs.refused_work import (
+    moves_of_leaders_refused,
+    records_of_deleted_replicas_stay,
+    retries_come_too_soon,
+    waiting_deletions_not_marked,
 )
 from tests.simulation.injected_bugs.registrations import (
     bounces_not_noticed,
@@ -465,20 +474,19 @@ MUTANTS = (
     Mutant("bm", "", "reassignments are not listed", reassignments_not_listed, (31,)),
     Mutant("bn", "", "live replicas begin a term as ineligible", live_replicas_begin_ineligible, (21,)),
     Mutant("bo", "", "the target of a reassignment is not sent", completed_reassignments_not_sent, (44, 34)),
+    Mutant("bp", "", "changes while a mirror reads are forgotten", changes_during_a_read_forgotten, (34,)),
+    Mutant("bq", "", "requested deletions are not journalled", requested_deletions_not_journalled, (79,)),
+    Mutant("br", "", "reassignments are journalled as found where there are none", nothing_found_is_journalled, (79,)),
+    Mutant("bs", "", "deletions that wait are not marked", waiting_deletions_not_marked, (79,)),
+    Mutant("bt", "", "moves away from leaders are refused", moves_of_leaders_refused, (31,)),
+    Mutant("bu", "", "events that failed are repeated too soon", retries_come_too_soon, (45,)),
+    Mutant("bv", "", "records of deleted replicas stay", records_of_deleted_replicas_stay, (43,)),
+    Mutant("bw", "", "a mirror is taken without sync", mirror_taken_without_sync, (34,)),
+    Mutant(
+        "bw+bwa",
+        "",
+        "a mirror is taken without sync, and also from a server that lags behind the election",
+        together(mirror_taken_without_sync, mirror_behind_the_election_taken),
+        (34,),
+    ),
 )
-
-
-class Hiding(NamedTuple):
-    """A guard whose removal is not noticed as long as another guard is there."""
-
-    pair: str
-    """The mutant that removes both: it must be caught."""
-    behind: str
-
-
-HIDING = {
-    "17": Hiding("17+17c", "the reassignment also resumes when the leader adds the broker to its ISR"),
-    "28": Hiding("28+28a", "a session that is being closed never ends as expired"),
-    "28a": Hiding("28+28a", "a stopped node does not replace a session that expires"),
-}
-"""Mutants that may survive alone."""

@@ -93,6 +93,33 @@ def transactions_are_not_verified(patch: Patch) -> None:
     patch.setattr(verification, "_ask", trust)
 
 
+def markers_clear_sequences(patch: Patch) -> None:
+    """The end of a transaction makes a log forget which sequence its producer sends next."""
+    on_marker_written = producers.Producers.on_marker_written
+
+    def forget(self: Any, header: Any, marker: Any, offset: int) -> Any:
+        completed = on_marker_written(self, header, marker, offset)
+        self.by_id[header.producer_id].marks.clear()
+        return completed
+
+    patch.setattr(producers.Producers, "on_marker_written", forget)
+
+
+def loaded_decisions_are_not_replicated(patch: Patch) -> None:
+    """A new coordinator writes the markers of decisions that it loaded, and that other replicas may not have."""
+
+    async def complete(context: Any, owned: Any, ends: Any) -> None:
+        for transaction, transition in ends:
+            context.tasks.start(markers._complete(context, owned, transaction, transition))
+
+    patch.setattr(markers, "_complete_loaded", complete)
+
+
+def loaded_partitions_are_not_replicated(patch: Patch) -> None:
+    """A new coordinator answers AddPartitionsToTxn from what it loaded, which other replicas may not have."""
+    patch.setattr(requests, "as_stored", lambda transaction: ErrorCode.NONE)
+
+
 MUTANTS: Final = (
     Mutant("55", "KAFKA-9807", "undecided records are served", undecided_records_are_served, (51, 69)),
     Mutant("t1", "", "Fetch names no aborted transaction", aborted_transactions_are_not_reported, (51, 47)),
@@ -112,4 +139,7 @@ MUTANTS: Final = (
     Mutant("t6", "", "offsets count before the commit", offsets_count_before_the_commit, (50,)),
     Mutant("t7", "", "markers are sent once", markers_are_sent_once, (47, 69)),
     Mutant("t8", "KIP-890", "transactions are not verified", transactions_are_not_verified, (51, 69)),
+    Mutant("t9", "", "the end of a transaction clears sequences", markers_clear_sequences, (71,)),
+    Mutant("t10", "", "loaded partitions are not replicated", loaded_partitions_are_not_replicated, (47, 51)),
+    Mutant("t11", "", "loaded decisions are not replicated", loaded_decisions_are_not_replicated, (47, 50, 51)),
 )
