@@ -1,12 +1,15 @@
 """Exactly-once copies and a consumer group under faults: what is lost, doubled, torn, or committed in vain?
 
     python -m tests.campaign.coordinators --rounds 30 --seconds 180 [--seed 1] [--mixed | --kafka] [--protocols 2.8 3.9]
+        [--namespaces]
 
 Each round starts a cluster of three nodes. For SECONDS, two processes copy a topic in transactions and three consume it
 as a group, while nodes are killed, stopped, paused and cut off from the network, ZooKeeper stops, and clients are
 killed. Then everything has to be copied and consumed, each record once. `--mixed` has two klamm nodes and two brokers
 of Apache Kafka with replicas of the same partitions: either kind leads, is controller and coordinator, after each fault
 the replicas are compared, and at the end all files; `--protocols` takes turns. `--kafka` runs the same on Apache Kafka.
+With `--namespaces` each node, ZooKeeper and the clients have a network namespace of their own: packets are dropped, all
+or some, in both directions or one, around either kind of node. It needs root.
 """
 
 import argparse
@@ -18,6 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.campaign.network import Network, network_or_exit, place
+from tests.campaign.network_faults import NetworkFaults
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.coordinator_workload import CoordinatorWorkload
@@ -46,15 +51,20 @@ BEYOND_SESSION_S = SESSION_TIMEOUT_S + 4
 SHORT_S = 2
 
 
-def make_cluster(options: argparse.Namespace, directory: Path, protocol: str) -> Cluster:
+def make_cluster(options: argparse.Namespace, directory: Path, protocol: str, network: Network | None) -> Cluster:
     """The cluster of a round, started."""
     if options.mixed:
         mixed = MixedCluster(directory, protocol, kafka=(1, 2), klamm=(100, 101), overrides=OVERRIDES)
+        if network is not None:
+            place(mixed, network)
         mixed.start_first(100)
         mixed.start_others()
         return mixed
     command = apache_kafka.broker() if options.kafka else klamm_node
-    cluster = Cluster(directory, 3, command=command, overrides=OVERRIDES, network_faults=not options.kafka)
+    has_proxies = network is None and not options.kafka
+    cluster = Cluster(directory, 3, command=command, overrides=OVERRIDES, network_faults=has_proxies)
+    if network is not None:
+        place(cluster, network)
     cluster.start()
     return cluster
 
@@ -63,10 +73,18 @@ class Round:
     """The faults of one round, drawn from a seed."""
 
     def __init__(
-        self, cluster: Cluster, faults: FaultCampaign, clients: CoordinatorWorkload, seed: int, *, can_partition: bool
+        self,
+        cluster: Cluster,
+        faults: FaultCampaign,
+        clients: CoordinatorWorkload,
+        seed: int,
+        network: Network | None,
+        *,
+        has_proxies: bool,
     ) -> None:
-        self._cluster, self._faults, self._clients, self._can_partition = cluster, faults, clients, can_partition
+        self._cluster, self._faults, self._clients, self._has_proxies = cluster, faults, clients, has_proxies
         self._random = random.Random(seed)
+        self._network = None if network is None else NetworkFaults(network, cluster, faults, self._random)
 
     def choose_node(self) -> NodeProcess:
         """Mostly a node that leads a partition of a coordinator's topic."""
@@ -88,8 +106,10 @@ class Round:
         ]
         if isinstance(self._cluster, MixedCluster):
             choices.append((2, self._move_controller))
-        if self._can_partition:
+        if self._has_proxies:
             choices.append((3, lambda: self._faults.cut_off(self.choose_node(), BEYOND_SESSION_S)))
+        if (network := self._network) is not None:
+            choices.append((10, lambda: network.inject(self.choose_node())))
         [fault] = self._random.choices([c for _, c in choices], [weight for weight, _ in choices])
         return str(fault())
 
@@ -116,9 +136,9 @@ def compare_replicas(cluster: MixedCluster) -> bool:
     return not verified.problems
 
 
-def run_round(options: argparse.Namespace, directory: Path, seed: int, protocol: str) -> bool:
+def run_round(options: argparse.Namespace, directory: Path, seed: int, protocol: str, network: Network | None) -> bool:
     """One cluster with faults for `options.seconds`; whether nothing was lost."""
-    cluster = make_cluster(options, directory / "cluster", protocol)
+    cluster = make_cluster(options, directory / "cluster", protocol, network)
     clients: CoordinatorWorkload | None = None
     try:
         for topic in (SOURCE, TARGET):
@@ -134,7 +154,8 @@ def run_round(options: argparse.Namespace, directory: Path, seed: int, protocol:
         clients.start()
         for topic in INTERNAL:
             cluster.wait_until_in_sync(topic, 3, 3)
-        work, count = Round(cluster, faults, clients, seed, can_partition=only_klamm), 0
+        has_proxies = network is None and only_klamm
+        work, count = Round(cluster, faults, clients, seed, network, has_proxies=has_proxies), 0
         ends, roles, is_equal = time.monotonic() + options.seconds, Roles((SOURCE, TARGET, *INTERNAL)), True
         while time.monotonic() < ends:
             count += 1
@@ -178,14 +199,18 @@ def main() -> None:
     parser.add_argument("--mixed", action="store_true", help="klamm's nodes and Apache Kafka's in one cluster")
     parser.add_argument("--protocols", nargs="+", default=["3.9"], help="inter.broker.protocol.version, with --mixed")
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka's brokers instead of klamm's")
+    parser.add_argument("--namespaces", action="store_true", help="a network namespace for each node; needs root")
     options = parser.parse_args()
+    if (options.kafka or options.mixed) and (why := apache_kafka.why_missing()):  # fetched before there is no internet
+        sys.exit(why)
+    network = network_or_exit() if options.namespaces else None
     failed = []
     for number in range(options.rounds):
         seed = options.seed + number
         directory = Path(tempfile.mkdtemp(prefix="klamm-campaign-"))
         protocol = options.protocols[number % len(options.protocols)]
         print(f"round {number + 1} of {options.rounds}, seed {seed}, protocol {protocol}", flush=True)
-        if run_round(options, directory, seed, protocol):
+        if run_round(options, directory, seed, protocol, network):
             shutil.rmtree(directory, ignore_errors=True)
         else:
             failed.append(seed)

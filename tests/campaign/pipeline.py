@@ -20,7 +20,9 @@ def run(kills: int, seed: int, directory: Path) -> list[str]:
         job = PipelineKills(cluster, directory / "job", seed)
         with producing(cluster.bootstrap, broken_flights(seed), 2_000) as produced:
             for number in range(kills):
-                print(f"{number + 1:3} killed: {job.kill(worker=bool(number % 2))}", flush=True)
+                killed = job.kill(worker=bool(number % 2))
+                produced.check()
+                print(f"{number + 1:3} killed: {killed}", flush=True)
         print(f"{produced.count:,} flights are in the topic; the last run reads what is left", flush=True)
         job.drain()
         return job.check(produced)

@@ -1,18 +1,22 @@
 """Kill, stop, freeze and cut off real nodes under load, then check that nothing acknowledged was lost.
 
-    python -m tests.campaign.run --rounds 30 [--seed 1] [--others] [--kafka]
+    python -m tests.campaign.run --rounds 30 [--seed 1] [--others] [--kafka] [--namespaces]
 
 Each round kills a random node, every second time the controller's, under acks=all producers, starts it again
 and waits until every partition has three in-sync replicas. `--others` adds ZooKeeper gone for 3 s and for 20 s, the
-controller frozen past its session, and controlled shutdowns. `--kafka` runs the same on Apache Kafka.
+controller frozen past its session, and controlled shutdowns. `--kafka` runs the same on Apache Kafka. `--namespaces`
+gives each node and ZooKeeper a network namespace, and adds ROUNDS faults of the network between them; it needs root.
 """
 
 import argparse
+import random
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from tests.campaign.network import Network, network_or_exit, place
+from tests.campaign.network_faults import NetworkFaults
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.faults import FaultCampaign, Recovery
@@ -24,9 +28,11 @@ TOPIC = "campaign"
 PARTITIONS = 6
 
 
-def run(options: argparse.Namespace, directory: Path) -> bool:
+def run(options: argparse.Namespace, directory: Path, network: Network | None) -> bool:
     command = apache_kafka.broker() if options.kafka else klamm_node
     cluster = Cluster(directory, 3, command=command)
+    if network is not None:
+        place(cluster, network)
     healed: list[Recovery] = []
 
     def say(result: Recovery) -> None:
@@ -42,6 +48,10 @@ def run(options: argparse.Namespace, directory: Path) -> bool:
         for number in range(options.rounds):
             victim = campaign.choose_node(controller=number % 2 == 0)
             say(campaign.kill(victim))
+        if network is not None:
+            around = NetworkFaults(network, cluster, campaign, random.Random(options.seed))
+            for number in range(options.rounds):
+                say(around.inject(campaign.choose_node(controller=number % 2 == 0)))
         if options.others:
             for broker_id in (1, 2, 3):
                 say(campaign.stop(cluster.node(broker_id)))
@@ -72,10 +82,14 @@ def main() -> None:
     parser.add_argument("--others", action="store_true", help="also ZooKeeper outages, freezes, controlled shutdowns")
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka's brokers instead of klamm's")
     parser.add_argument("--directory", type=Path, help="keep everything there")
+    parser.add_argument("--namespaces", action="store_true", help="a network namespace for each node; needs root")
     options = parser.parse_args()
+    if options.kafka and (why := apache_kafka.why_missing()):  # fetched before there is no internet
+        sys.exit(why)
+    network = network_or_exit() if options.namespaces else None
     print(f"seed {options.seed}", flush=True)
     directory = options.directory or Path(tempfile.mkdtemp(prefix="klamm-campaign-"))
-    sys.exit(0 if run(options, directory) else 1)
+    sys.exit(0 if run(options, directory, network) else 1)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def run(cluster: Cluster, kills: int, seed: int, directory: Path, rate: int = RA
     job = StreamKills(cluster, SOURCE, PARTITIONS, directory, seed)
     options = ("startingOffsets=earliest", "maxOffsetsPerTrigger=2000", f"sink={SINK}")
     job.drain(*options)  # the first run creates the topic of commits
-    with producing(cluster.bootstrap, SOURCE, rate):
+    with producing(cluster.bootstrap, SOURCE, rate) as producer:
         for number in range(kills):
             match number % 3:
                 case 0:
@@ -37,6 +37,7 @@ def run(cluster: Cluster, kills: int, seed: int, directory: Path, rate: int = RA
                     killed = job.kill_driver(*options)
                 case _:
                     killed = job.kill_worker(*options)
+            producer.check()
             print(f"{number + 1:3} killed: {killed}", flush=True)
     job.drain("startingOffsets=earliest", f"sink={SINK}")
     return check(cluster)

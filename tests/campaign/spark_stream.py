@@ -21,9 +21,10 @@ def run(kills: int, seed: int, directory: Path) -> list[str]:
         cluster.create_topic(TOPIC, PARTITIONS)
         job = StreamKills(cluster, TOPIC, PARTITIONS, directory / "job", seed)
         options = ("startingOffsets=earliest", "maxOffsetsPerTrigger=4000")
-        with producing(cluster.bootstrap, TOPIC, RATE):
+        with producing(cluster.bootstrap, TOPIC, RATE) as producer:
             for number in range(kills):
                 killed = job.kill_worker(*options) if number % 2 else job.kill_driver(*options)
+                producer.check()
                 print(f"{number + 1:3} killed: {killed}", flush=True)
         job.drain("startingOffsets=earliest")
         return job.check()
