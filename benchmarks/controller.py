@@ -2,7 +2,8 @@
 
     python -m benchmarks.controller [--partitions 10000 100000 200000] [--alone] [--json FILE]
     python -m benchmarks.controller --curves [--picture FILE.svg] [--json FILE]  # against what changed, what exists
-    python -m benchmarks.controller --crash [--partitions ...]  # the controller's broker dies, which led one sixth
+    python -m benchmarks.controller --crash [--partitions ...] [--kafka]  # the controller dies, which led one sixth
+    python -m benchmarks.controller --rest [--partitions ...]  # memory and processor time of a standby at rest
     python -m benchmarks.controller --inside [--profile failover] [--holds 5]
 
 One real ZooKeeper for each measurement, six silent brokers in a process of their own that answer every control request
@@ -59,6 +60,11 @@ BUDGETS_S: Final = {
     (ALL_BACK, 10_000): 0.5, (ALL_BACK, 100_000): 4, (ALL_BACK, 200_000): 8,
     (SHUTDOWN, 60_000): 1, (CREATE, 10_000): 5, (CREATE, 100_000): 5,
 }  # fmt: skip
+MEDIAN_BUDGETS_S: Final = {(CRASH, 200_000): 1}
+"""Until half of the partitions that lost their leader are led again."""
+STANDBY_REST, CONTROLLER_REST = "a standby at rest", "a controller at rest"
+REST_PERCENT: Final = 1
+"""The goal for the processor time of a standby at rest; for its memory it is the controller's."""
 LEAVING: Final = BROKERS[1]
 """The broker that shuts down: it still leads its sixth alone, and its followers are all in sync."""
 TOUCHED: Final = (100, 1_000, 10_000, 30_000)
@@ -104,10 +110,19 @@ async def _crash_steps(stage: Stage, count: int, place: Placement) -> None:
     await stage.measure(CRASH, partial(stage.unregister, [HEAVY]), _led_by_heavy(count, place))
 
 
+async def _rest_steps(stage: Stage, count: int, place: Placement) -> None:
+    """A standby that has everything in memory, then the same node as controller."""
+    await stage.wait_until_current()
+    await stage.rest(STANDBY_REST)
+    await stage.measure(WARM, stage.become_controller)
+    await stage.rest(CONTROLLER_REST)
+
+
 async def _scaling_steps(stage: Stage, count: int, place: Placement) -> None:
     """Failovers, and a broker that dies and returns."""
     await stage.measure(FAILOVER, stage.become_controller)
-    if await stage.become_standby():
+    if stage.subject.keeps_mirror:
+        await stage.become_standby()
         await stage.measure(WARM, stage.become_controller)
     await stage.measure(DEAD, partial(stage.unregister, [HEAVY]), _led_by_heavy(count, place))
     await stage.measure(BACK, partial(stage.register, HEAVY))
@@ -180,11 +195,11 @@ def compare(
         theirs = None
         if with_kafka:
             console.print(f"{count:,} partitions: Apache Kafka {apache_kafka.VERSION} ...")
-            theirs = measure(subject.kafka, count)
+            theirs = measure(subject.kafka, count, steps=steps)
         console.print(_table(count, ours, theirs))
         for step, found in ours.steps.items():
-            peer = theirs.steps[step].took_s if theirs and step in theirs.steps else None
-            rows.append({"partitions": count, **found._asdict(), "kafka_s": peer, "budget_s": _budget(step, count)})
+            peer = theirs.steps[step]._asdict() if theirs and step in theirs.steps else None
+            rows.append({"partitions": count, **found._asdict(), "kafka": peer, "budget_s": _budget(step, count)})
         rows.append({"partitions": count, "step": "most memory", "mib": ours.memory_mib})
     return rows
 
@@ -205,15 +220,13 @@ def _table(count: int, ours: Run, theirs: Run | None) -> Table:
         table.add_column(heading, justify="right")
     for step, found in ours.steps.items():
         peer = theirs.steps[step].took_s if theirs and step in theirs.steps else None
-        budget = _budget(step, count)
-        took_s = found.all_led_s if step == CRASH and found.all_led_s is not None else found.took_s
         table.add_row(
             step,
             *("" if at is None else f"{at:.2f}" for at in (found.first_s, found.median_s, found.all_led_s)),
             f"{found.took_s:.2f}",
             f"{found.cpu_s:.2f}",
             "" if found.held_ms is None else f"{found.held_ms:.0f}",
-            "" if budget is None else f"{budget:g} {'kept' if took_s <= budget else 'MISSED'}",
+            _verdict(found, count),
             "" if peer is None else f"{peer:.2f}",
             "" if peer is None else f"{peer / found.took_s:.1f}",
         )
@@ -222,12 +235,50 @@ def _table(count: int, ours: Run, theirs: Run | None) -> Table:
     return table
 
 
+def _verdict(found: Measured, count: int) -> str:
+    """The limits of a step, and whether they were kept; empty without a limit."""
+    took_s = found.all_led_s if found.step == CRASH and found.all_led_s is not None else found.took_s
+    limits = (
+        ("", _budget(found.step, count), took_s),
+        ("median ", MEDIAN_BUDGETS_S.get((found.step, count)), found.median_s),
+    )
+    return ", ".join(
+        f"{of}{limit:g} {'kept' if at_s <= limit else 'MISSED'}"
+        for of, limit, at_s in limits
+        if limit is not None and at_s is not None
+    )
+
+
 def _budget(step: str, count: int) -> float | None:
     """The time limit of a step for this number of partitions; None without a limit.
 
     That of `CRASH` is for the last leader that is told, others are for the last request.
     """
     return BUDGETS_S.get((step, count))
+
+
+def measure_rest(make: MakeSubject, counts: Sequence[int], console: Console) -> list[dict[str, object]]:
+    """Measure the memory and the processor time of a standby at rest, and of the same node as controller."""
+    rows: list[dict[str, object]] = []
+    table = Table("partitions", title="memory in MiB, and processor time in percent of a core")
+    for heading in ("standby", "controller", "budget", "standby at rest", "controller at rest", "budget"):
+        table.add_column(heading, justify="right")
+    for count in counts:
+        steps = measure(make, count, steps=_rest_steps).steps
+        standby, active = steps[STANDBY_REST], steps[CONTROLLER_REST]
+        assert standby.memory_mib is not None
+        assert active.memory_mib is not None
+        percents = [100 * rest.cpu_s / rest.took_s for rest in (standby, active)]
+        table.add_row(
+            f"{count:,}",
+            *(f"{mib:,.0f}" for mib in (standby.memory_mib, active.memory_mib)),
+            "kept" if standby.memory_mib <= active.memory_mib else "MISSED",
+            *(f"{percent:.2f}" for percent in percents),
+            "kept" if percents[0] < REST_PERCENT else "MISSED",
+        )
+        rows += [{"partitions": count, **found._asdict()} for found in steps.values()]
+    console.print(table)
+    return rows
 
 
 def measure_scaling(make: MakeSubject, console: Console) -> list[dict[str, object]]:
@@ -276,6 +327,10 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
     parser.add_argument("--curves", action="store_true", help="klamm alone: against touched, and against total")
     parser.add_argument("--crash", action="store_true", help="klamm alone: a controller dies that led one sixth")
+    parser.add_argument("--kafka", action="store_true", help="with --crash: beside Apache Kafka")
+    parser.add_argument(
+        "--rest", action="store_true", help="klamm alone: memory and processor time of a standby at rest"
+    )
     parser.add_argument("--inside", action="store_true", help="klamm alone, in this process")
     parser.add_argument("--profile", default="", help="with --inside: the step to profile, by its name in the table")
     parser.add_argument("--holds", type=int, default=0, help="with --inside: tell of so many long passes of each step")
@@ -287,8 +342,10 @@ def main() -> None:
         rows = run_inside(asked.partitions, asked.profile, asked.holds, console)
     elif asked.curves:
         rows = measure_scaling(subject.klamm, console)
+    elif asked.rest:
+        rows = measure_rest(subject.klamm, asked.partitions, console)
     elif asked.crash:
-        rows = compare(asked.partitions, subject.klamm, False, console, _crash_steps)
+        rows = compare(asked.partitions, subject.klamm, asked.kafka, console, _crash_steps)
     else:
         why = apache_kafka.why_missing()
         if why and not asked.alone:

@@ -35,7 +35,10 @@ from klamm.zk.registrar import BrokerRegistrar
 SESSION_MS: Final = 60_000
 LOOK_S: Final = 0.05
 QUIET_S: Final = 0.4
+REST_S: Final = 20.0
 ANSWER_S: Final = 1_200
+PATIENCE_S: Final = 600
+"""The longest wait for one condition; Apache Kafka's slowest step takes a quarter of it."""
 TOPICS_PER_REQUEST: Final = 100
 
 
@@ -53,6 +56,8 @@ class Measured(NamedTuple):
     """The same for half of the partitions."""
     all_led_s: float | None = None
     """The same for all partitions."""
+    memory_mib: float | None = None
+    """The resident memory at the end of a time of rest; None for other steps."""
 
 
 class Stage:
@@ -117,7 +122,7 @@ class Stage:
         async def registered() -> bool:
             return await self.client.exists(znodes.broker_path(BrokerId(ID))) is not None
 
-        await _poll_until(registered)
+        await poll_until(registered, f"broker {ID} is registered")
 
     async def ask(self, api_key: ApiKey, version: int, message: Any) -> Any:
         """Send a request to the node under test."""
@@ -150,7 +155,7 @@ class Stage:
         async def gone() -> bool:
             return set(names).isdisjoint((await self.client.children(znodes.TOPICS))[0])
 
-        await _poll_until(gone)
+        await poll_until(gone, "the deleted topics are gone")
 
     async def reassign(self, targets: Iterable[tuple[str, dict[int, tuple[int, ...]]]]) -> None:
         """Start reassignments, and wait until all are complete."""
@@ -164,7 +169,7 @@ class Stage:
         async def done() -> bool:
             return not (await self._reassignments()).topics
 
-        await _poll_until(done)
+        await poll_until(done, "all reassignments are complete")
 
     # ---- time
 
@@ -203,6 +208,18 @@ class Stage:
         self.measured.append(found)
         return found
 
+    async def rest(self, step: str) -> Measured:
+        """Measure the memory, and the processor time of some seconds in which nothing happens."""
+        await asyncio.sleep(QUIET_S)
+        cpu_s, requests = self.subject.cpu_s(), self._silent.seen().requests
+        self.subject.begin(step)
+        await asyncio.sleep(REST_S)
+        cpu_s, requests = self.subject.cpu_s() - cpu_s, self._silent.seen().requests - requests
+        held, memory_mib = self.subject.held_ms(), self.subject.memory_mib()
+        found = Measured(step, REST_S, cpu_s, held, requests, memory_mib=memory_mib)
+        self.measured.append(found)
+        return found
+
     async def become_controller(self) -> float:
         """Delete the other controller; returns when the node under test won the election."""
         await self.client.delete(znodes.CONTROLLER)
@@ -210,19 +227,23 @@ class Stage:
         async def elected() -> bool:
             return await self._controller_id() == ID
 
-        await _poll_until(elected)
+        await poll_until(elected, f"broker {ID} is elected")
         _, stat = await self.client.get(znodes.CONTROLLER_EPOCH)
         return stat.mtime / 1000
 
-    async def become_standby(self, other: int = 1) -> bool:
-        """Replace the node under test as controller; returns whether it keeps a mirror, once that is read."""
+    async def become_standby(self, other: int = 1) -> None:
+        """Make another broker the controller; wait until the node under test has read its mirror, or has resigned."""
         owner = znodes.encode_controller(BrokerId(other), 0)
         session = self._sessions[other]
         await session.multi([Delete(znodes.CONTROLLER), Create(znodes.CONTROLLER, owner, ephemeral=True)])
-        if not self.subject.keeps_mirror:
-            return False
-        await _poll_until(self.subject.is_current)
-        return True
+        if self.subject.keeps_mirror:
+            await self.wait_until_current()
+        else:
+            await poll_until(self._has_resigned, f"broker {ID} has resigned")
+
+    async def wait_until_current(self) -> None:
+        """Wait until the node under test, which is not controller, has read its mirror."""
+        await poll_until(self.subject.is_current, "the standby has read its mirror")
 
     async def _controller_id(self) -> int:
         try:
@@ -248,19 +269,31 @@ class Stage:
 
     async def _through_the_queue(self) -> None:
         """Send a request through the controller's event queue, and wait for its answer."""
-        while True:
-            try:
-                answer = await self._reassignments()
-            except KlammError:
-                await asyncio.sleep(LOOK_S)
-                continue
-            if not answer.error_code:
-                return
-            await asyncio.sleep(LOOK_S)
+
+        async def answered() -> bool:
+            return await self._answer_of_controller() is ErrorCode.NONE
+
+        await poll_until(answered, f"broker {ID} answers as controller")
+
+    async def _has_resigned(self) -> bool:
+        """Whether the node under test says that it is not controller."""
+        return await self._answer_of_controller() is ErrorCode.NOT_CONTROLLER
+
+    async def _answer_of_controller(self) -> ErrorCode | None:
+        """The error of a request to the controller; None without an answer."""
+        try:
+            return ErrorCode((await self._reassignments()).error_code)
+        except KlammError:
+            return None
 
 
-async def _poll_until(holds: Callable[[], Awaitable[bool]]) -> None:
-    while True:
-        if await holds():
-            return
+async def poll_until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait for a condition. Raises RuntimeError after PATIENCE_S: the figure would mean nothing."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not await holds():
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                f"waited {PATIENCE_S} s until {what}. Was the machine suspended, so that ZooKeeper sessions ended? "
+                "Read the node's log, and run the benchmark again."
+            )
         await asyncio.sleep(LOOK_S)

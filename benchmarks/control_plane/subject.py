@@ -46,6 +46,10 @@ class Subject(Protocol):
     def most_memory_mib(self) -> float:
         """The peak memory in MiB."""
 
+    def memory_mib(self) -> float:
+        """The memory in MiB that is resident now."""
+        ...
+
     def begin(self, step: str) -> None:
         """A step begins."""
 
@@ -103,8 +107,15 @@ class Process:
         return float(times.user + times.system)
 
     def most_memory_mib(self) -> float:
+        return self._status_mib("VmHWM")
+
+    def memory_mib(self) -> float:
+        return self._status_mib("VmRSS")
+
+    def _status_mib(self, name: str) -> float:
+        """A line of the process's status that has kB."""
         with open(f"/proc/{self._process().pid}/status") as status:
-            line = next(line for line in status if line.startswith("VmHWM"))
+            line = next(line for line in status if line.startswith(f"{name}:"))
         return int(line.split()[1]) / 1024
 
     def begin(self, step: str) -> None:
@@ -162,6 +173,9 @@ class Inside:
         return time.process_time()
 
     def most_memory_mib(self) -> float:
+        return self.memory_mib()
+
+    def memory_mib(self) -> float:
         return float(psutil.Process().memory_info().rss / 2**20)
 
     def begin(self, step: str) -> None:

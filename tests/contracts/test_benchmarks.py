@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.control_plane import stage
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,3 +27,16 @@ def test_a_benchmark_with_the_smallest_sizes_prints_its_figures(arguments: tuple
 
     assert done.returncode == 0, done.stderr
     assert last_figure in done.stdout
+
+
+async def test_a_controller_benchmark_that_waits_in_vain_ends_and_says_for_what(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stage, "PATIENCE_S", 0)
+    monkeypatch.setattr(stage, "LOOK_S", 0)
+
+    async def never() -> bool:
+        return False
+
+    with pytest.raises(RuntimeError, match="until broker 9 is elected"):
+        await stage.poll_until(never, "broker 9 is elected")
