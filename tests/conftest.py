@@ -10,6 +10,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from tests.support import zookeeper as zk
 from tests.support.forked_klamm import spawn_node
+from tests.support.spark_files import ONE_SPARK_SESSION
 from xdist.scheduler import LoadFileScheduling
 
 from klamm.embedded import nodes
@@ -19,7 +20,7 @@ nodes.spawn = spawn_node  # type: ignore[assignment, attr-defined]
 zk.map_loaded_classes()
 gc.disable()  # until all tests are collected: what they make stays
 gc.set_threshold(50_000, 20, 100)  # the default of 700 new objects costs a twelfth of the processor time of tests
-settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("klamm", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("prove", settings.get_profile("klamm"), max_examples=2_000)
 settings.load_profile("klamm")  # no test depends on the speed of a machine
 structlog.configure(
@@ -32,7 +33,7 @@ structlog.configure(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--brokers", choices=("klamm", "apache"), default="klamm", help="whose brokers clients talk to")
-    parser.addoption("--sequences", type=int, default=100, help="sequences for the model ZooKeeper and a real one")
+    parser.addoption("--sequences", type=int, default=40, help="sequences for the model ZooKeeper and a real one")
     parser.addoption("--damage-cases", type=int, default=300, help="damaged files in log directories, by number")
     parser.addoption("--all-regressions", action="store_true", help="more seeds of regressions and scripts")
     parser.addoption("--connector-cases", action="store_true", help="200 reads beside Spark's own connector")
@@ -46,16 +47,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--compacted-logs", type=int, default=25, help="drawn logs to compact beside Apache Kafka's cleaner"
     )
     parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")
-
-
-ONE_SPARK_SESSION = {
-    f"tests/clients/test_{name}.py": "Spark and brokers"
-    for name in ("pipelines", "spark_log_dirs", "spark_sink", "spark_sink_commit", "spark_source", "spark_stream")
-} | {
-    f"tests/contracts/insight/test_{name}.py": "Spark and journals"
-    for name in ("plan_history", "simulated_clusters", "store", "tables")
-}
-"""Test files that one worker runs, so that they start a JVM once."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

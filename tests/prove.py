@@ -48,6 +48,7 @@ CLIENTS = tuple(
         "declarative_pipelines",
         "streams",
         "connect",
+        "truncated_logs",
     )
 )
 CLIENT_ROUNDS = (sys.executable, "-m", "pytest", *CLIENTS, "--client-rounds", "12", "--timeout", "100000")

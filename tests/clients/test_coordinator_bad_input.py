@@ -51,13 +51,13 @@ def ask(cluster: Cluster, group: str, key: ApiKey, message: Any) -> Any:
     return cluster.ask(lambda admin: admin.ask_coordinator(group, Request(key, message), lambda answer: NO_ERROR))
 
 
-def join(cluster: Cluster, group: str, metadata: bytes = b"") -> Any:
+def join(cluster: Cluster, group: str, metadata: bytes = b"", timeout_ms: int = 10_000) -> Any:
     """Join as a new member of a group of its own; the answer names its id and generation."""
     protocols = [JoinGroupRequestProtocol("range", metadata)]
-    message = JoinGroupRequest(group, 10_000, 10_000, "", None, "consumer", protocols)
+    message = JoinGroupRequest(group, timeout_ms, timeout_ms, "", None, "consumer", protocols)
     given = ask(cluster, group, ApiKey.JOIN_GROUP, message)
     assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED
-    message = JoinGroupRequest(group, 10_000, 10_000, given.member_id, None, "consumer", protocols)
+    message = JoinGroupRequest(group, timeout_ms, timeout_ms, given.member_id, None, "consumer", protocols)
     answer = ask(cluster, group, ApiKey.JOIN_GROUP, message)
     assert answer.error_code == NO_ERROR
     return answer
@@ -77,7 +77,7 @@ def commit(cluster: Cluster, group: str, generation: int = -1, member: str = "",
 
 
 def test_a_join_group_with_95_mb_of_metadata_is_refused_while_other_groups_are_served(cluster: Cluster) -> None:
-    joined = join(cluster, "huge", bytes(HUGE))
+    joined = join(cluster, "huge", bytes(HUGE), timeout_ms=120_000)  # the sync, too, takes its time
     assert len(joined.members[0].metadata) == HUGE
 
     assert sync(cluster, "huge", joined, bytes(HUGE)) == ErrorCode.UNKNOWN_SERVER_ERROR

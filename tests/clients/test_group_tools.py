@@ -78,7 +78,10 @@ def test_klamm_and_kafkas_tool_print_the_same_list_and_description_of_a_group(
     [our_member] = described["members"]
     assert kafkas_member[1:4] == [our_member["member_id"], our_member["host"], our_member["client_id"]]
     assert len(our_member["partitions"]) == len(member.assigned) == PARTITIONS
-    assert run_json(cluster, "lag", "--group", name, "--max-lag", "0")[0]["lag"] == 0
+    lag = run_json(cluster, "lag", "--group", name, "--max-lag", "0")
+    assert lag[0]["lag"] == 0
+    assert lag[0] in run_json(cluster, "lag", "--all-groups")
+    assert "Choose the groups" in klamm("groups", "lag", "-b", cluster.bootstrap, status=2).err
 
 
 def test_klamm_and_kafkas_tool_refuse_to_delete_or_reset_a_group_with_members(

@@ -89,7 +89,8 @@ def make(cluster: Cluster, topic: str, tmp_path: Path) -> Callable[..., Spec]:
     """A pipeline with some texts of its file replaced."""
 
     def spec(sink: str = "delta", **replaced: str) -> Spec:
-        target = f"topic: {topic}.out" if sink == "topic" else f"{sink}: {tmp_path}/table"
+        options = "options: {kafka.compression.type: zstd, kafka.transaction.timeout.ms: 60000}"
+        target = f"topic: {topic}.out, {options}" if sink == "topic" else f"{sink}: {tmp_path}/table"
         text = FILE.format(bootstrap=cluster.bootstrap, topic=topic, sink=target)
         for old, new in replaced.items():
             assert old in text
@@ -236,6 +237,48 @@ def test_a_dead_letter_that_is_read_again_has_the_headers_of_the_original_record
     assert [tuple(h) for h in found.headers or []] == (headers or [])
     assert (found.topic, found.partition, found.offset) == ("orders", 3, 17)
     assert [h.key for h in letter.headers][len(headers or []) :] == list(OWN_HEADERS)
+
+
+NANOSECONDS = 1_700_000_000_000_000_000
+
+
+@pytest.mark.parametrize("kind", ["json", "raw"])
+def test_a_record_with_a_timestamp_beyond_spark_is_a_dead_letter_with_its_number_also_after_a_replay(
+    spark: SparkSession,
+    cluster: Cluster,
+    topic: str,
+    make: Callable[..., Spec],
+    tmp_path: Path,
+    kind: str,
+    client_rounds: int,
+) -> None:
+    if kind == "raw" and client_rounds == 1:
+        pytest.skip("it takes some seconds: `make prove` runs it")
+    raw = {
+        ', schema: "id BIGINT, user STRING, timestamp STRING"': "", "format: json": "format: raw",
+        "user IS": "value IS",
+        "id >= 0": "offset >= 0", "id, upper(user) AS user, ": "", "to_json(struct(*)) AS value": "value",
+    }  # fmt: skip
+    spec = make(**(raw if kind == "raw" else {}))
+    produce(cluster, topic, [value(0), value(1)])
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer.produce(topic, value(2), b"far", partition=0, timestamp=NANOSECONDS)
+    assert producer.flush(30) == 0
+    ended = run(spark, spec)
+    replayed = PipelineRun(spark, spec, DISK, replays=True).run(lambda batch: None)
+    state = StateDirectory(DISK, spec.state, REPLAY)
+    delete_replayed(spec, read_checkpoint(DISK, state).next)
+
+    assert [(s.rows, s.dead_letters) for s in (ended, replayed)] == [(3, 1), (1, 1)]
+    rows = rows_of(spark, cluster, topic, "delta", tmp_path)
+    assert Counter((r["partition"], r["offset"]) for r in rows) == Counter([(0, 0), (1, 0)])
+    [letter] = committed_records(cluster.bootstrap, f"{topic}.dlq")
+    headers = dict(letter.headers() or [])
+    assert (letter.key(), letter.value()) == (b"far", value(2))
+    assert headers["klamm.timestamp"] == b"%d" % NANOSECONDS
+    assert str(headers["klamm.error"]).count(f"timestamp {NANOSECONDS} ms is outside of what Spark's") == 1
+    exported = export_pipeline(spark, spec, DISK, str(tmp_path / "export"))
+    assert exported.rows == 3
 
 
 def test_a_pipeline_does_not_read_a_topic_that_it_writes_to_the_same_cluster_by_another_address(

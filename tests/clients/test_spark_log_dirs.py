@@ -175,7 +175,9 @@ def _as_json(topic: str, offsets: dict[str, int]) -> str:
     return f'{{"{topic}": {{{listed}}}}}'
 
 
-def test_files_give_what_they_have_and_brokers_the_rest(cluster: Cluster, generated: list[TopicPartition]) -> None:
+def test_spark_reads_records_in_log_directories_from_files_and_newer_ones_from_brokers(
+    cluster: Cluster, generated: list[TopicPartition]
+) -> None:
     topic = generated[0].topic
     Writers(cluster.bootstrap).write([p for p in generated if p.topic == topic], Random(3))
     both = {"kafka.bootstrap.servers": cluster.bootstrap, "logDirs": log_dirs(cluster), "subscribe": topic}

@@ -7,13 +7,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import pyspark
 import pytest
-from tests.support.spark import QUICK_START
+from tests.support.spark import QUICK_START, linked_home
 
 from klamm.runtime.java import java_home
 
-SUBMIT = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
 TIMEOUT_S = 180
 SMALL = ("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.bindAddress=127.0.0.1")
 
@@ -49,19 +47,21 @@ def run(command: list[str], environment: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def clean_environment() -> dict[str, str]:
-    """This process's variables without those that choose an interpreter."""
+def clean_environment(directory: Path) -> dict[str, str]:
+    """This process's variables without those that choose an interpreter, and with a Spark that starts soon."""
     kept = {n: v for n, v in os.environ.items() if not n.startswith(("PYSPARK", "SPARK", "VIRTUAL_ENV"))}
-    return {**kept, "JAVA_HOME": java_home(), "JDK_JAVA_OPTIONS": QUICK_START}
+    home = str(linked_home(directory / "spark"))
+    return {**kept, "SPARK_HOME": home, "JAVA_HOME": java_home(), "JDK_JAVA_OPTIONS": QUICK_START}
 
 
 def test_klamms_spark_session_keeps_master_and_settings_given_to_spark_submit(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(SESSION)
-    environment = clean_environment() | {"PYSPARK_PYTHON": sys.executable}
+    environment = clean_environment(tmp_path) | {"PYSPARK_PYTHON": sys.executable}
     chosen = ("--master", "local[3]", "--conf", "spark.sql.session.timeZone=Europe/Rome")
 
-    lines = run([str(SUBMIT), *chosen, *SMALL, str(script)], environment).splitlines()
+    submit = f"{environment['SPARK_HOME']}/bin/spark-submit"
+    lines = run([submit, *chosen, *SMALL, str(script)], environment).splitlines()
 
     assert "spark.master is local[3]" in lines
     assert "spark.sql.session.timeZone is Europe/Rome" in lines
@@ -78,7 +78,7 @@ def test_registering_the_spark_source_works_although_the_first_python3_in_path_l
     # an interpreter that finds nothing beside its own library stands for one without klamm
     (tmp_path / "python3").write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {other} "$@"\n')
     (tmp_path / "python3").chmod(0o755)
-    environment = clean_environment() | {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    environment = clean_environment(tmp_path) | {"PATH": f"{tmp_path}:/usr/bin:/bin"}
 
     lines = run([sys.executable, str(script)], environment).splitlines()
 

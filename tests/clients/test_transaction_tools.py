@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +27,7 @@ from klamm.wire.records import NewRecord, build_batch
 TOPIC = "orders"
 PRODUCER = 4_242
 TOOL = "kafka-transactions"
-OLD_MS = 20 * 60_000
+OLD_MS = 25 * 60_000
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +43,12 @@ def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> 
         running.kill()
 
 
-def begin_hanging(cluster: Cluster, partition: int) -> None:
+def begin_hanging(cluster: Cluster, partition: int, producer_id: int = PRODUCER) -> None:
     """A transaction that no coordinator knows of, begun long ago."""
 
     async def send() -> int:
         record = NewRecord(b"hanging", timestamp=real_world().clock.now_ms() - OLD_MS)
-        batch = build_batch([record], producer_id=PRODUCER, producer_epoch=0, base_sequence=0, transactional=True)
+        batch = build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
         data = [TopicProduceData(TOPIC, [PartitionProduceData(partition, batch)])]
         request = Request(ApiKey.PRODUCE, ProduceRequest("unknown", -1, 30_000, data), newest=11)
         [address] = parse_addresses(cluster.bootstrap)
@@ -99,6 +101,23 @@ def test_klamm_and_kafkas_tool_find_and_abort_hanging_transactions(cluster: Clus
     klamm("transactions", *abort, "--partition", "1", *by_producer, "-y", "-b", cluster.bootstrap)
     assert run_json(cluster, "find-hanging", "--topic", TOPIC) == []
     known.abort_transaction(30)
+
+
+def test_the_command_that_klamm_audit_prints_for_a_hanging_transaction_ends_it(cluster: Cluster) -> None:
+    long = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "long"})
+    long.init_transactions(30)
+    long.begin_transaction()
+    long.produce(TOPIC, b"x", partition=1, timestamp=1_000)  # old, but its coordinator has it
+    assert long.flush(30) == 0
+    begin_hanging(cluster, 1, PRODUCER + 1)
+    audit = ("audit", "--zookeeper", cluster.zookeeper.connect_string)
+
+    said = klamm(*audit, status=1).out
+    [command] = re.findall(rf"klamm (transactions abort .*--topic {TOPIC} --partition 1 --start-offset \d+)", said)
+    klamm(*shlex.split(command), "-y")
+
+    assert "transactions abort" not in klamm(*audit, status=0).out
+    long.commit_transaction(30)
 
 
 def test_klamm_and_kafkas_tool_list_and_describe_transactions(cluster: Cluster, tools: KafkaTools) -> None:

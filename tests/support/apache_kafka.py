@@ -42,6 +42,7 @@ class Jars(NamedTuple):
 KAFKA = Jars(VERSION, (f"org.apache.kafka:kafka_2.13:{VERSION}", f"org.apache.kafka:kafka-tools:{VERSION}", SLF4J))
 CLIENT_4 = Jars("clients-4.4.0", ("org.apache.kafka:kafka-clients:4.4.0", SLF4J))
 STREAMS = Jars(f"streams-{VERSION}", (f"org.apache.kafka:kafka-streams:{VERSION}", SLF4J))
+MIRROR = Jars(f"connect-mirror-{VERSION}", (f"org.apache.kafka:connect-mirror:{VERSION}", SLF4J))
 CONNECT_FILE = Jars(f"connect-file-{VERSION}", (f"org.apache.kafka:connect-file:{VERSION}",))
 SOURCES = Path(__file__).parent / "java"
 # as kafka-server-start.sh and kafka-run-class.sh of 3.9 start a broker

@@ -1,4 +1,4 @@
-"""Errors that the coordinators' APIs answer: which API, which error, when, and the tests that show it.
+"""Errors that the APIs of coordinators and administration answer: which API, which error, when, which tests show it.
 
 `tests/unit/coordinator/api_errors.txt` has a section for each API and a line for each error: `error | when | tests`.
 `this table` stands for `test_api_errors.py`, which asks every API in the situations that are common to all.
@@ -35,11 +35,11 @@ def read_api_errors() -> list[ApiError]:
 def as_markdown() -> str:
     """`docs/coordinator-errors.md`."""
     lines = [
-        "# Errors of groups and transactions",
+        "# Errors of groups, transactions and administration",
         "",
-        "What the APIs of the group coordinator and the transaction coordinator answer, and when, drawn from",
-        "`tests/unit/coordinator/api_errors.txt`, which names a test for each line. The codes are Kafka's. Errors of",
-        "authorization are missing, because klamm has no authorization yet.",
+        "What the APIs of the group coordinator, the transaction coordinator and administration answer, and when,",
+        "drawn from `tests/unit/coordinator/api_errors.txt`, which names a test for each line. The codes are Kafka's.",
+        "Errors of authorization are missing, because klamm has no authorization yet.",
         "",
         "Besides, every API that names a group or a transactional id answers COORDINATOR_LOAD_IN_PROGRESS while its",
         "partition is being loaded, NOT_COORDINATOR at another broker, and COORDINATOR_NOT_AVAILABLE while the broker",

@@ -69,7 +69,7 @@ class _Session:
                         "--message-create-time", "1000", "--repeating-keys", "2")  # fmt: skip
         perf = ("kafka-producer-perf-test", "--topic", TOPIC, "--num-records", "10", "--record-size", "8")
         self._run(*perf, "--throughput", "-1")
-        self._run(*perf, "--throughput", "-1", "--transactional-id", "perf", "--transaction-duration-ms", "100")
+        self._run(*perf, "--throughput", "-1", "--transactional-id", "perf", "--transaction-duration-ms", "100000")
 
     def _look_at_offsets(self) -> None:
         for time in ("-1", "-2", "latest", "earliest", "max-timestamp", "1000"):

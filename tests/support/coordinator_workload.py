@@ -20,9 +20,10 @@ from tests.support.copy_history import (
     aborted_reads,
     doubled,
     lost,
+    lost_commits,
     old_offsets,
-    repeated,
     torn,
+    unconfirmed,
     withdrawn,
 )
 from tests.support.foreign_clients import ClientProcess, command
@@ -126,16 +127,19 @@ class CoordinatorWorkload:
         expected = {partition: [found.number for found in records] for partition, records in source.items()}
         copied = read_committed(self._cluster.bootstrap, self._target, self._partitions)
         aborted = {e["transaction"] for client in self._copiers for p in client.started for e in p.events("aborted")}
+        committed = self._reader_events("committed")
+        ends = {partition: records[-1].offset + 1 for partition, records in source.items() if records}
         return CoordinatorVerdict(
             copied=len(copied),
             transactions=len({record.transaction for record in copied}),
             aborted=len(aborted),
-            committed_offsets=sum(len(p.events("committed")) for client in self._readers for p in client.started),
+            committed_offsets=len(committed),
+            unconfirmed_offsets=len(unconfirmed(self._reader_events("read"), committed)),
             lost=lost(expected, copied),
             duplicated=doubled(expected, copied),
             aborted_reads=[*aborted_reads(aborted, copied), *withdrawn(self._seen, copied)],
             torn=torn(copied),
-            lost_commits=self._lost_commits(),
+            lost_commits=lost_commits(committed, self._stored_offsets(), ends),
             skipped=self._skipped({p: [found.offset for found in records] for p, records in source.items()}),
             old_offsets=old_offsets(self._committed_copies(), self._offset_reads()),
         )
@@ -197,18 +201,10 @@ class CoordinatorWorkload:
             for p, offset in event["offsets"].items()
         ]
 
-    def _lost_commits(self) -> list[str]:
-        """Offsets that were committed and are no longer, or were given to another member again."""
-        committed = self._reader_events("committed")
-        again = [f"partition {p}: offset {o} was committed {n} times" for (p, o), n in repeated(committed)]
-        offsets = self._cluster.group(READ_GROUP).offsets()
-        stored = {partition.partition: offset for partition, offset in offsets.items()}
-        last = {p: max(o for q, o in committed if q == p) for p in {p for p, _ in committed}}
-        return again + [
-            f"partition {p}: offset {o + 1} was committed, {stored.get(p)} is stored"
-            for p, o in last.items()
-            if stored.get(p, -1) <= o
-        ]
+    def _stored_offsets(self) -> dict[str, dict[int, int]]:
+        """What each group has committed, by group and partition."""
+        stored = {name: self._cluster.group(name).offsets() for name in (COPY_GROUP, READ_GROUP)}
+        return {name: {p.partition: offset for p, offset in offsets.items()} for name, offsets in stored.items()}
 
     def _skipped(self, offsets: Mapping[int, list[int]]) -> list[str]:
         """Records that no member has read."""

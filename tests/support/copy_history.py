@@ -23,6 +23,8 @@ class CoordinatorVerdict(NamedTuple):
     transactions: int
     aborted: int
     committed_offsets: int
+    unconfirmed_offsets: int
+    """Records that the group has read, and of whose commit no member was told: it was refused, or the member ended."""
     lost: list[str]
     duplicated: list[str]
     aborted_reads: list[str]
@@ -51,7 +53,8 @@ class CoordinatorVerdict(NamedTuple):
         counts = ", ".join(f"{len(found)} {what}" for what, found in self.anomalies.items())
         return (
             f"{self.copied} records copied in {self.transactions} transactions, {self.aborted} aborted, "
-            f"{self.committed_offsets} records committed by the group: {counts}"
+            f"{self.committed_offsets} records committed by the group and {self.unconfirmed_offsets} whose commit was "
+            f"refused or whose member ended, all before the offsets that it has now: {counts}"
         )
 
 
@@ -104,6 +107,32 @@ def old_offsets(copies: Iterable[CommittedCopy], reads: Iterable[OffsetRead]) ->
 def repeated(found: Iterable[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
     """What is there more than once, and how often."""
     return [(item, count) for item, count in Counter(found).items() if count > 1]
+
+
+def unconfirmed(read: Iterable[tuple[int, int]], committed: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Records, by partition and offset, that members have read, and of whose commit none was told.
+
+    The commit was refused, or the member ended before it was answered. The record may be committed nevertheless, or
+    by the commit of a later one.
+    """
+    return set(read) - set(committed)
+
+
+def lost_commits(
+    committed: Iterable[tuple[int, int]], stored: Mapping[str, Mapping[int, int]], ends: Mapping[int, int]
+) -> list[str]:
+    """Records that were committed and given to another member again, and groups that are not at the end of the topic.
+
+    `committed`: each record that a member was told to be committed, by partition and offset. `stored`: the offsets of
+    each group, which had none left to read. `ends`: where each partition ends.
+    """
+    again = [f"partition {p}: offset {o} was committed {n} times" for (p, o), n in repeated(committed)]
+    return again + [
+        f"partition {p}: it ends at {end} and was read to its end, {offsets.get(p)} is stored for the group {group}"
+        for group, offsets in stored.items()
+        for p, end in ends.items()
+        if offsets.get(p) != end
+    ]
 
 
 def by_partition(copied: Iterable[Copied]) -> dict[int, list[int]]:

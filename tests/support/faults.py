@@ -93,6 +93,20 @@ class FaultCampaign:
 
         return self._inject(f"node {node.broker_id} cut off for {seconds:g} s", fault)
 
+    def impair_network(
+        self, name: str, impair: Callable[[], None], heal: Callable[[], None], seconds: float
+    ) -> Recovery:
+        """Let packets be lost for some seconds; `heal` is called in any case."""
+
+        def fault() -> None:
+            try:
+                impair()
+                time.sleep(seconds)  # the fault itself has a length
+            finally:
+                heal()
+
+        return self._inject(f"{name} for {seconds:g} s", fault)
+
     def stop_zookeeper(self, seconds: float) -> Recovery:
         """Kill ZooKeeper, and restart it with its data after `seconds`."""
 

@@ -4,9 +4,11 @@ All have the same commands: `member`, `copy`; those that are not Python also `pr
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ FOREIGN_CLIENTS = (*JAVA, "kafkajs")
 PYTHON_CLIENTS = ("confluent", "kafka-python", "aiokafka")
 PYTHON_MODULES = {"member": "tests.support.group_member", "copy": "tests.support.transactional_copier"}
 TIMEOUT_S = 240.0
+_STARTER = ThreadPoolExecutor(1, "client-starter")  # the kernel ends a client with the thread that started it
 
 
 def why_missing(library: str) -> str | None:
@@ -44,7 +47,7 @@ def run(library: str, *arguments: str) -> list[dict[str, Any]]:
 
 
 class ClientProcess:
-    """A client that runs until it is killed, and prints events as JSON lines to a file."""
+    """A client that prints events as JSON lines to a file, until it is killed; on Linux it ends with this process."""
 
     def __init__(
         self, directory: Path, name: str, words: Sequence[str], environment: Mapping[str, str] | None = None
@@ -54,9 +57,15 @@ class ClientProcess:
         self.error_path = directory / f"{name}.log"
         directory.mkdir(parents=True, exist_ok=True)
         with self.output_path.open("wb") as output, self.error_path.open("wb") as errors:
-            self._process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment
-            )
+            launcher = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+            self._process = _STARTER.submit(
+                subprocess.Popen,
+                [*launcher, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env=environment,
+            ).result()
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         lines = self.output_path.read_text().split("\n")[:-1]

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 SESSION_TIMEOUT_MS = 6_000
+STATIC_SESSION_TIMEOUT_MS = 30_000
+"""A static member that was killed must be back before."""
 HEARTBEAT_MS = 500
 COOPERATIVE = "-cooperative"
 
@@ -23,6 +25,10 @@ class Options(NamedTuple):
     topic: str
     instance_id: str | None
     cooperative: bool
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return STATIC_SESSION_TIMEOUT_MS if self.instance_id else SESSION_TIMEOUT_MS
 
 
 def say(event: str, **values: Any) -> None:
@@ -60,7 +66,7 @@ def run_confluent(options: Options) -> None:
         "group.id": options.group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
-        "session.timeout.ms": SESSION_TIMEOUT_MS,
+        "session.timeout.ms": options.session_timeout_ms,
         "heartbeat.interval.ms": HEARTBEAT_MS,
         "partition.assignment.strategy": "cooperative-sticky" if options.cooperative else "range",
     }
@@ -110,7 +116,7 @@ def run_kafka_python(options: Options) -> None:
         group_instance_id=options.instance_id,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
+        session_timeout_ms=options.session_timeout_ms,
         heartbeat_interval_ms=HEARTBEAT_MS,
         partition_assignment_strategy=[CooperativeStickyAssignor if options.cooperative else RangePartitionAssignor],
     )
@@ -139,7 +145,7 @@ async def run_aiokafka(options: Options) -> None:
         group_instance_id=options.instance_id,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
+        session_timeout_ms=options.session_timeout_ms,
         heartbeat_interval_ms=HEARTBEAT_MS,
         partition_assignment_strategy=(RangePartitionAssignor,),
     )

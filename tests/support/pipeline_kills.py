@@ -3,7 +3,6 @@
 import os
 import random
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import NamedTuple
 import psutil
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from deltalake import DeltaTable
+from tests.support.background import Background, in_background
 from tests.support.cluster import Cluster
 from tests.support.spark import QUICK_START
 from tests.support.stream_kills import LONGEST_LIFE_S, command_line
@@ -42,10 +42,16 @@ class Produced:
     def __init__(self) -> None:
         self.all: Counter[Place] = Counter()
         self.broken: Counter[Place] = Counter()
+        self.background: Background | None = None
 
     @property
     def count(self) -> int:
         return self.all.total()
+
+    def check(self) -> None:
+        """Raise AssertionError if the producer has failed: nothing new would be read any more."""
+        assert self.background is not None
+        self.background.check()
 
 
 def broken_flights(seed: int, share: float = 0.01) -> Iterator[Flight]:
@@ -70,23 +76,16 @@ def broken_flights(seed: int, share: float = 0.01) -> Iterator[Flight]:
 def producing(bootstrap: str, flights: Iterator[Flight], per_second: int) -> Iterator[Produced]:
     """Produce flights until the end of the block; all are acknowledged then."""
     produced = Produced()
-    stop = threading.Event()
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0})
 
     def produce() -> None:
-        while not stop.wait(0.05):
-            for _ in range(per_second // 20):
-                send(producer, next(flights), produced)
-            producer.poll(0)
+        for _ in range(per_second // 20):
+            send(producer, next(flights), produced)
+        producer.poll(0)
 
-    thread = threading.Thread(target=produce)
-    thread.start()
-    try:
+    with in_background("the producer", produce) as produced.background:
         yield produced
-    finally:
-        stop.set()
-        thread.join()
-        assert producer.flush(60) == 0
+    assert producer.flush(60) == 0
 
 
 def send(producer: Producer, flight: Flight, produced: Produced) -> None:

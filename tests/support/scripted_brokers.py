@@ -345,6 +345,7 @@ class ScriptedConnection:
         self._frames: deque[bytes] = deque()
         self._answers = bytearray()
         self.closed = False
+        self.discarded = False
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         if self._cluster.refuses_to_take:
@@ -367,6 +368,9 @@ class ScriptedConnection:
 
     def close(self) -> None:
         self.closed = True
+
+    def discard(self) -> None:
+        self.closed = self.discarded = True
 
 
 @dataclass

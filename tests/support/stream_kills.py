@@ -3,13 +3,14 @@
 import json
 import random
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
 
 import psutil
-from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
+from tests.support.background import Background, in_background
 from tests.support.cluster import Cluster
 
 from klamm.runtime.processes import Child, spawn, ticks
@@ -124,25 +125,19 @@ def command_line(process: psutil.Process) -> list[str]:
 
 
 @contextmanager
-def producing(bootstrap: str, topic: str, per_second: int) -> Iterator[None]:
-    """Produce records until the end of the block; all are acknowledged then."""
-    stop = threading.Event()
+def producing(bootstrap: str, topic: str, per_second: int) -> Iterator[Background]:
+    """Produce records until the end of the block; all are acknowledged then. Fails if the producer fails."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0})
-    sent = 0
+    sent = count()
+
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
+        assert error is None, error
 
     def produce() -> None:
-        nonlocal sent
-        while not stop.wait(0.05):
-            for _ in range(per_second // 20):
-                producer.produce(topic, b"%d" % sent, b"%d" % sent)
-                sent += 1
-            producer.poll(0)
+        for number in islice(sent, per_second // 20):
+            producer.produce(topic, b"%d" % number, b"%d" % number, on_delivery=on_delivery)
+        producer.poll(0)
 
-    thread = threading.Thread(target=produce)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        assert producer.flush(60) == 0
+    with in_background("the producer", produce) as background:
+        yield background
+    assert producer.flush(60) == 0

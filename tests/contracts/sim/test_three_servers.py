@@ -3,7 +3,8 @@
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from itertools import count
+from typing import Any, Final, Protocol
 
 import pytest
 from tests.support import zookeeper
@@ -20,7 +21,12 @@ from klamm.zk import jute
 from klamm.zk.operations import Create
 from klamm.zk.requests import Opcode
 
-LIMIT_S = 60.0
+LIMIT_S: Final = 60.0
+_XIDS: Final = count(1)
+"""For all connections: a server of ZooKeeper ends itself if two requests of a session have one xid at two servers.
+
+Its CommitProcessor takes the commit of the one for that of the other, and loses a zxid.
+"""
 
 
 class Three(Protocol):
@@ -100,10 +106,10 @@ class Raw:
         was, self.id, self.password = known.id, session, answer[20:36]
         return "expired" if not session else "same session" if session == was else "new session"
 
-    async def ask(self, opcode: int, body: bytes, xid: int = 1) -> str:
+    async def ask(self, opcode: int, body: bytes, xid: int | None = None) -> str:
         if self._writer.is_closing():
             return "closed"
-        self._writer.write(request_frame(xid, opcode, body))
+        self._writer.write(request_frame(next(_XIDS) if xid is None else xid, opcode, body))
         while (frame := await self._frame()) is not None:
             answers, zxid, code = struct.unpack_from(">iqi", frame)
             if answers != -1:

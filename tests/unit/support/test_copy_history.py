@@ -7,8 +7,10 @@ from tests.support.copy_history import (
     aborted_reads,
     doubled,
     lost,
+    lost_commits,
     old_offsets,
     torn,
+    unconfirmed,
     withdrawn,
 )
 
@@ -56,6 +58,23 @@ def test_a_visible_record_of_an_aborted_transaction_is_an_aborted_read() -> None
 
 def test_a_record_that_was_read_and_is_not_committed_afterwards_is_an_aborted_read() -> None:
     assert withdrawn([*COPY, Copied(1, 5, 6, "d", 1)], COPY) == ["1 at 5: seen once, of d"]
+
+
+def test_a_record_whose_commit_was_refused_is_unconfirmed_and_not_lost_where_the_group_is_at_the_end() -> None:
+    committed = [(0, 0), (0, 2), (1, 0)]
+    assert unconfirmed([(0, 0), (0, 1), (0, 1), (0, 2), (1, 0)], committed) == {(0, 1)}
+    assert lost_commits(committed, {"readers": {0: 3, 1: 1}}, {0: 3, 1: 1}) == []
+
+
+def test_a_group_whose_offset_is_before_the_end_that_it_has_read_has_lost_a_commit() -> None:
+    assert lost_commits([], {"readers": {0: 3, 1: 1}, "copiers": {0: 2}}, {0: 3, 1: 1}) == [
+        "partition 0: it ends at 3 and was read to its end, 2 is stored for the group copiers",
+        "partition 1: it ends at 1 and was read to its end, None is stored for the group copiers",
+    ]
+
+
+def test_a_record_that_was_committed_twice_is_a_lost_commit() -> None:
+    assert lost_commits([(0, 4), (0, 4)], {}, {}) == ["partition 0: offset 4 was committed 2 times"]
 
 
 def test_a_committed_offset_older_than_one_committed_before_it_was_asked_for_is_an_anomaly() -> None:
