@@ -153,7 +153,10 @@ def test_a_group_deleted_by_klamm_is_missing_in_kafkas_tool_and_the_reverse(
     assert (
         "GROUP_ID_NOT_FOUND" in klamm("groups", "delete", "--group", name, "-y", "-b", cluster.bootstrap, status=1).err
     )
-    assert "does not exist" in klamm("groups", "describe", "--group", name, "-b", cluster.bootstrap, status=1).out
+    for form in ([], ["--members"], ["--state"]):
+        described = klamm("groups", "describe", "--group", name, *form, "-b", cluster.bootstrap, status=1)
+        assert described.out == ""
+        assert f"Group {name} does not exist." in described.err
 
 
 def test_offsets_exported_by_klamm_are_committed_by_kafkas_tool_and_the_reverse(
@@ -190,7 +193,7 @@ def test_offsets_exported_by_klamm_are_committed_by_kafkas_tool_and_the_reverse(
 def test_groups_lag_of_a_group_that_does_not_exist_is_an_error(cluster: Cluster) -> None:
     refused = klamm("groups", "lag", "--group", "mistyped", "--max-lag", "0", "-b", cluster.bootstrap, status=1)
 
-    assert refused.err == "klamm: Group mistyped does not exist.\n"
+    assert refused.err == "klamm: Group mistyped does not exist. klamm groups list shows those that do.\n"
 
 
 def test_groups_describe_and_groups_delete_accept_the_option_all_groups(

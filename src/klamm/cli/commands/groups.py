@@ -1,6 +1,6 @@
 """`klamm groups list|describe|lag|reset-offsets|delete-offsets|delete`, with the flags of kafka-consumer-groups."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -60,7 +60,7 @@ def describe(
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Show state, members and offsets of groups."""
+    """Show state, members and offsets of groups. Exit status 1: a group does not exist."""
     if members + state + offsets > 1:
         raise UsageError("--members, --state and --offsets exclude each other: omit all but one.")
 
@@ -72,12 +72,14 @@ def describe(
     if as_json:
         print_json([_group_data(described, lags) for described, lags in found])
     for described, lags in [] if as_json else found:
+        if described.state == DEAD:
+            continue
         print_line(_headline(described))
-        if members:
+        if members and described.members:
             _print_members(described, verbose=verbose)
-        elif lags and not state:
+        elif lags and not (members or state):
             _print_lags(described, lags)
-    raise typer.Exit(1 if any(described.state == DEAD for described, _ in found) else 0)
+    raise typer.Exit(_report_absent(described for described, _ in found))
 
 
 @groups_app.command()
@@ -104,12 +106,10 @@ def lag(
         print_json([{"group": g, "topic": t, "lag": n, "uncommitted_partitions": u} for g, t, n, u in rows])
     elif rows:
         print_table(("group", "topic", "lag", "partitions without offset"), rows)
-    absent = [g for g, _ in found if g.state == DEAD]
-    for missing in absent:
-        print_error(_headline(missing))
+    status = _report_absent(g for g, _ in found)
     totals = [sum(row[1] for row in _lag_by_topic(lags)) for _, lags in found]
     lags_behind = max_lag is not None and any(total > max_lag for total in totals)
-    raise typer.Exit(int(lags_behind or bool(absent)))
+    raise typer.Exit(int(lags_behind) or status)
 
 
 groups_app.command("reset-offsets")(reset_offsets)
@@ -207,10 +207,16 @@ async def _read_lags(admin: Admin, names: Sequence[str]) -> list[tuple[Group, li
 
 def _headline(group: Group) -> str:
     """Return the first line about a group: name, state, number of members, assignor."""
-    if group.state == DEAD:
-        return f"Group {group.name} does not exist."
     assignor = f", assignor {group.assignor}" if group.assignor else ""
     return f"Group {group.name}: {group.state}, {len(group.members)} members{assignor}"
+
+
+def _report_absent(found: Iterable[Group]) -> int:
+    """Print an error for each group that does not exist; return the exit status, 0 where all exist."""
+    absent = [group.name for group in found if group.state == DEAD]
+    for name in absent:
+        print_error(f"Group {name} does not exist. klamm groups list shows those that do.")
+    return int(bool(absent))
 
 
 def _print_members(group: Group, *, verbose: bool) -> None:
