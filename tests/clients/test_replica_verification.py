@@ -66,12 +66,12 @@ def _verify(*arguments: str):  # type: ignore[no-untyped-def]  # typer's result 
     return CliRunner().invoke(app, ["replicas", "verify", *arguments])
 
 
-def test_a_stopped_broker_is_reported_as_not_compared(cluster: Cluster, topics: list[str]) -> None:
+def test_a_broker_that_stops_just_now_is_reported_once_as_not_compared(cluster: Cluster, topics: list[str]) -> None:
     cluster.nodes[2].stop()
     try:
-        cluster.wait_until_forgotten(3)  # the command waits long for a broker that stops after it was found
-        done = _verify("-b", cluster.bootstrap, *topics)
-        assert "broker 3: it is not running" in done.output, done.output
+        done = _verify("-b", cluster.bootstrap, *topics)  # other brokers may not know yet that it stopped
+        assert done.output.count("broker 3: it is not running") == 1, done.output
+        assert done.output.count("ot compared") == 1, done.output
         assert done.exit_code == 1
     finally:
         cluster.nodes[2].start()

@@ -11,6 +11,7 @@ from tests.unit.log.support import batch
 from tests.unit.spark.scripts import scripted
 from tests.unit.spark.test_old_formats_in_log_dirs import store
 
+from klamm.audit.replicas.brokers import ReplicaBrokers
 from klamm.audit.replicas.fetched import FetchedReplicaLog
 from klamm.audit.replicas.verification import Verified, verify_partition
 from klamm.client.blocking import BlockingClient, BlockingSettings
@@ -27,7 +28,8 @@ def verified_by_fetch(content: bytes, end: int) -> Verified:
     world = scripted(orders_0=ScriptedLog(1, [(0, end - 1, content)]))
     address = Address("one", 9092)
     with BlockingClient(world, [address], BlockingSettings("test", 1.0, 1.0)) as client:
-        log = FetchedReplicaLog(client, (BrokerId(1), address), ORDERS, None, 1.0, is_compacted=False)
+        client.run(client.cluster.refresh(()))
+        log = FetchedReplicaLog(ReplicaBrokers(client, 1.0), BrokerId(1), ORDERS, None, is_compacted=False)
         return verify_partition(ORDERS, [log])
 
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
+from klamm.audit.replicas.brokers import ReplicaBrokers
 from klamm.audit.replicas.replica_log import Bounds, BrokenReplica, Piece, RangeMoved, ReplicaUnavailable
-from klamm.client.backoff import Backoff
-from klamm.client.blocking import BlockingClient
 from klamm.client.errors import (
     ConnectionLost,
+    ConnectionRefused,
     RequestRefused,
     RetriableError,
     Unreachable,
@@ -16,10 +16,8 @@ from klamm.client.errors import (
     code_name,
     retriable_or_raise,
 )
-from klamm.client.offsets import EARLIEST, list_offsets
 from klamm.client.read_committed import Aborted
 from klamm.client.records import FetchLimits, FetchPosition, fetch_request, partition_data_of
-from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.messages import FetchResponsePartitionData
@@ -27,6 +25,8 @@ from klamm.wire.vectors.any_format import is_old_message
 from klamm.wire.vectors.batches import CorruptBatch, read_run
 
 FETCH_BYTES: Final = 8 << 20
+MAX_REFUSED_S: Final = 5.0
+"""For a registered broker that refuses connections: it starts, or its session ends soon."""
 _WAIT_MS: Final = 500
 _FIRST_FROM_FOLLOWERS: Final = 11
 
@@ -34,20 +34,18 @@ _FIRST_FROM_FOLLOWERS: Final = 11
 class FetchedReplicaLog:
     def __init__(
         self,
-        client: BlockingClient,
-        broker: tuple[BrokerId, Address],
+        brokers: ReplicaBrokers,
+        broker_id: BrokerId,
         partition: TopicPartition,
         topic_id: UUID | None,
-        timeout_s: float,
         *,
         is_compacted: bool,
     ) -> None:
         self._is_compacted = is_compacted
-        self._client = client
-        self._broker_id, self._address = broker
+        self._brokers = brokers
+        self._broker_id = broker_id
         self._partition = partition
         self._topic_id = topic_id
-        self._timeout_s = timeout_s
 
     @property
     def name(self) -> str:
@@ -60,12 +58,10 @@ class FetchedReplicaLog:
 
     def bounds(self) -> Bounds:
         """Look at the replica now; its log start is that of the leader. Raises ReplicaUnavailable, RangeMoved."""
+        self._brokers.address(self._broker_id)  # where it is gone, its partitions need not wait for leaders
+        start = self._brokers.log_start(self._partition)
         try:
-            earliest = list_offsets(self._client.cluster, {self._partition: EARLIEST}, self._backoff())
-            start = self._client.run(earliest)[self._partition]
             answer = self._fetch(start, 1, committed=False, wait_ms=0)  # only the offsets count, not the records
-        except (Unreachable, RequestRefused) as error:
-            raise ReplicaUnavailable(str(error)) from error
         except BrokenReplica:
             return Bounds(start, start, start, start)
         start, stable = max(start, answer.log_start_offset), answer.last_stable_offset
@@ -113,26 +109,29 @@ class FetchedReplicaLog:
         limits = FetchLimits(max_bytes, wait_ms, read_committed=committed)
         request = fetch_request(self._partition, self._topic_id, FetchPosition(offset), limits)
         request = request._replace(oldest=_FIRST_FROM_FOLLOWERS)
-        backoff = self._backoff()
+        backoff = self._brokers.backoff(self._broker_id)
+        refusals = self._brokers.backoff(self._broker_id, MAX_REFUSED_S)
         while True:
+            address = self._brokers.address(self._broker_id)
             try:
-                response = self._client.at(self._address).ask(request)
+                response = self._brokers.client.at(address).ask(request)
                 answer = partition_data_of(response, self._partition, self._topic_id)
                 if not answer.error_code:
                     return answer
                 self._raise_final(answer.error_code, offset)
                 cause: Exception = RetriableError(retriable_or_raise(self._partition, answer.error_code))
             except ConnectionLost as error:
-                self._client.drop(self._address)
+                self._brokers.on_connection_lost(address)
                 cause = error
             except RetriableError as error:
                 cause = error
             except (RequestRefused, UnsupportedVersion) as error:
-                raise ReplicaUnavailable(f"broker {self._broker_id}: {error}") from error
-            try:
-                self._client.world.sleep(backoff.next_wait_s(f"fetching from broker {self._broker_id}", cause))
-            except Unreachable as error:
                 raise ReplicaUnavailable(str(error)) from error
+            waits = refusals if isinstance(cause, ConnectionRefused) else backoff
+            try:
+                self._brokers.client.world.sleep(waits.next_wait_s("Fetch", cause))
+            except Unreachable as error:
+                raise self._brokers.give_up(self._broker_id, error, cause) from error
 
     def _raise_final(self, code: int, offset: int) -> None:
         """Raise for codes that say something about the log: CORRUPT_MESSAGE and OFFSET_OUT_OF_RANGE."""
@@ -140,7 +139,3 @@ class FetchedReplicaLog:
             raise BrokenReplica(offset, f"the broker answers {code_name(code)} to a fetch from offset {offset}")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise RangeMoved(f"{self._partition}: offset {offset} is out of range on broker {self._broker_id}")
-
-    def _backoff(self) -> Backoff:
-        """Return a backoff whose retries end after the timeout."""
-        return Backoff(self._client.world.now_s, self._timeout_s)

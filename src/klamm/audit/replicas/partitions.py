@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from klamm.audit.replicas.brokers import NOT_RUNNING, ReplicaBrokers
 from klamm.audit.replicas.fetched import FetchedReplicaLog
 from klamm.audit.replicas.replica_log import ReplicaLog
 from klamm.audit.replicas.stored import StoredReplicaLog
@@ -63,28 +64,26 @@ def fetched_partitions(
     _check_topics(topics, known, "the cluster does not have it: no broker")
     compacted = _compacted_topics(client, known)
     cluster.topic_ids = topic_ids_of(known)
+    brokers = ReplicaBrokers(client, timeout_s)
     for name, topic in known.items():
         for p in sorted(topic.partitions, key=lambda p: p.partition_index):
-            yield _fetched(client, topic, p, name in compacted, timeout_s)
+            yield _fetched(brokers, topic, p, name in compacted)
 
 
 def _fetched(
-    client: BlockingClient,
-    topic: MetadataResponseTopic,
-    described: MetadataResponsePartition,
-    is_compacted: bool,
-    timeout_s: float,
+    brokers: ReplicaBrokers, topic: MetadataResponseTopic, described: MetadataResponsePartition, is_compacted: bool
 ) -> PartitionReplicas:
-    """The replicas of one partition; those on brokers that are not registered are missing."""
+    """The replicas of one partition; those on brokers that are not registered now are missing."""
     partition = TopicPartition(topic.name or "", described.partition_index)
-    topic_id = client.cluster.topic_ids.get(partition.topic)
-    live = [BrokerId(b) for b in described.replica_nodes if b in client.cluster.brokers]
-    dead = tuple(f"broker {b}: it is not running" for b in described.replica_nodes if b not in client.cluster.brokers)
-    brokers = client.cluster.brokers
+    cluster = brokers.client.cluster
+    topic_id = cluster.topic_ids.get(partition.topic)
+    replicas = [BrokerId(b) for b in described.replica_nodes]
     logs = tuple(
-        FetchedReplicaLog(client, (b, brokers[b]), partition, topic_id, timeout_s, is_compacted=is_compacted)
-        for b in live
+        FetchedReplicaLog(brokers, b, partition, topic_id, is_compacted=is_compacted)
+        for b in replicas
+        if b in cluster.brokers
     )
+    dead = tuple(f"broker {b}: {NOT_RUNNING}" for b in replicas if b not in cluster.brokers)
     return PartitionReplicas(partition, logs, dead)
 
 

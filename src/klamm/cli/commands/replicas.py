@@ -9,12 +9,15 @@ from klamm.audit.replicas.partitions import PartitionReplicas, fetched_partition
 from klamm.audit.replicas.verification import Verified, verify_partition
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout
 from klamm.cli.output import print_json, print_line
+from klamm.client.asynchronous import MAX_CONNECT_TIMEOUT_S
 from klamm.client.blocking import BlockingClient, BlockingSettings
 from klamm.model.cluster import parse_addresses
 from klamm.model.errors import UsageError
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.disk import RealDisk
 
+_MAX_NAMED = 5
+"""Partitions that one line names."""
 replicas_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -48,6 +51,7 @@ def verify(
     if as_json:
         print_json([_as_data(r) for r in results])
     else:
+        _print_unavailable(results)
         _print_summary(results)
     raise typer.Exit(int(any(r.divergences or r.unavailable for r in results)))
 
@@ -63,19 +67,28 @@ def _partitions(
         addresses = parse_addresses(bootstrap)
     except ValueError as error:
         raise UsageError(f"--bootstrap-server {bootstrap!r}: {error}") from error
-    settings = BlockingSettings("klamm-cli", timeout_s, timeout_s)
+    settings = BlockingSettings("klamm-cli", min(timeout_s, MAX_CONNECT_TIMEOUT_S), timeout_s)
     with BlockingClient(RealBlockingWorld(), addresses, settings) as client:
         yield from fetched_partitions(client, topics, timeout_s)
 
 
 def _print_problems(result: Verified) -> None:
-    """Print what is wrong with a partition, and which replicas were not read."""
+    """Print what is wrong with a partition."""
     for divergence in result.divergences:
         print_line(f"{divergence.partition}, offset {divergence.offset}, {', '.join(divergence.replicas)}:")
         print_line(f"    {divergence.problem}")
         print_line(f"    {divergence.remedy}")
-    for line in result.unavailable:
-        print_line(f"{result.partition}: not compared: {line}")
+
+
+def _print_unavailable(results: list[Verified]) -> None:
+    """Print which replicas were not read, with the partitions for each reason: a broker has many."""
+    partitions: dict[str, list[str]] = {}
+    for result in results:
+        for line in result.unavailable:
+            partitions.setdefault(line, []).append(str(result.partition))
+    for line, names in partitions.items():
+        more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+        print_line(f"{line}{'' if line.endswith('.') else '.'} Not compared: {', '.join(names[:_MAX_NAMED])}{more}.")
 
 
 def _print_summary(results: list[Verified]) -> None:
