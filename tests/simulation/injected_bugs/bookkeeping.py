@@ -1,12 +1,11 @@
 """Injected bugs in what a controller keeps beside ZooKeeper: journal, indexes, metrics, mirrors, tasks."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from tests.simulation.injected_bugs.mutant import Patch, nothing
 
-from klamm.controller import controller, events
+from klamm.controller import controller, events, mirror
 from klamm.controller.channels import Channel
 from klamm.controller.context import ControllerContext
 from klamm.controller.handlers import failover, reassignment, reassignment_requests
@@ -138,13 +137,9 @@ def reassignments_not_listed(patch: Patch) -> None:
 
 
 def live_replicas_begin_ineligible(patch: Patch) -> None:
-    """A new controller begins with live replicas as ineligible for deletion, and with dead ones as Online."""
-    swapped = SimpleNamespace(
-        ONLINE=ReplicaState.DELETION_INELIGIBLE,
-        DELETION_INELIGIBLE=ReplicaState.ONLINE,
-        OFFLINE=ReplicaState.OFFLINE,
-    )
-    patch.setattr(failover, "ReplicaState", swapped)
+    """A new controller begins with all replicas as ineligible for deletion, those on live brokers, too."""
+    for loads in (failover, mirror):
+        patch.setattr(loads, "INITIAL_REPLICA_STATE", ReplicaState.DELETION_INELIGIBLE)
 
 
 def completed_reassignments_not_sent(patch: Patch) -> None:

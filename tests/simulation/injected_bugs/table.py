@@ -472,7 +472,7 @@ MUTANTS = (
     Mutant("bk", "", "a standby outlives its node", standby_outlives_the_node, (36,)),
     Mutant("bl", "KAFKA-14808", "replicas leave although no target leads", replicas_leave_without_a_leader, (41,)),
     Mutant("bm", "", "reassignments are not listed", reassignments_not_listed, (31,)),
-    Mutant("bn", "", "live replicas begin a term as ineligible", live_replicas_begin_ineligible, (21,)),
+    Mutant("bn", "", "live replicas begin a term as ineligible", live_replicas_begin_ineligible, (21, 34)),
     Mutant("bo", "", "the target of a reassignment is not sent", completed_reassignments_not_sent, (44, 34)),
     Mutant("bp", "", "changes while a mirror reads are forgotten", changes_during_a_read_forgotten, (34,)),
     Mutant("bq", "", "requested deletions are not journalled", requested_deletions_not_journalled, (79,)),
