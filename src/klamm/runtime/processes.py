@@ -89,8 +89,10 @@ class Child:
         self._process.wait()
 
     def pause(self) -> None:
-        """Send SIGSTOP: the process keeps its connections, and does nothing."""
-        self._signal(signal.SIGSTOP)
+        """Send SIGSTOP and wait until the process has stopped: it keeps its connections, and does nothing."""
+        if self.is_running:
+            os.kill(self.pid, signal.SIGSTOP)
+            self._wait_until_stopped()
         self.is_paused = True
 
     def resume(self) -> None:
@@ -113,6 +115,12 @@ class Child:
         with contextlib.suppress(OSError), open(self.log_path, errors="replace") as log:
             return "".join(log.readlines()[-lines:])
         return ""
+
+    def _wait_until_stopped(self) -> None:
+        """Wait until each thread has taken SIGSTOP, which it does when it runs next, or until the process has ended."""
+        if sys.platform == "linux":
+            with contextlib.suppress(ChildProcessError):  # another thread has waited for its end
+                os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
