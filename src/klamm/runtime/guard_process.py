@@ -185,19 +185,20 @@ def record_of(status: int | None) -> bytes:
 def close_session(session: Session, record: bytes) -> str:
     """Record how the process ended, then close the session; return what happened, in a few words.
 
-    All servers are tried in turn until the session's timeout is over: then the ensemble has ended it.
+    All servers are tried in turn, at least once, until the session's timeout is over: then the ensemble has ended it.
     """
     deadline = time.monotonic() + session.timeout_ms / 1000
-    failure = "no server was tried"
-    while time.monotonic() < deadline:
+    failure = "it names no server"
+    while True:
         for host, port in session.servers:
             try:
                 with socket.create_connection((host, port), _CONNECT_TIMEOUT_S) as connection:
                     return "closed" if _close_over(connection, session, record) else "had ended before"
             except (OSError, struct.error, ValueError) as error:
                 failure = f"{host}:{port}: {error}"
+        if time.monotonic() >= deadline:
+            return f"could not be closed within its timeout of {session.timeout_ms} ms ({failure})"
         time.sleep(_PAUSE_S)
-    return f"could not be closed within its timeout of {session.timeout_ms} ms ({failure})"
 
 
 def _close_over(connection: socket.socket, session: Session, record: bytes) -> bool:
