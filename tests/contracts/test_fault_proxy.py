@@ -13,7 +13,7 @@ from klamm.runtime.ports import free_port
 from klamm.runtime.socket_owners import owner_of_port
 from klamm.testing.links import HOST, Links, Path
 
-TIMEOUT_S = 10
+TIMEOUT_S = 60
 LARGE = b"x" * 5_000_000
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -25,9 +25,10 @@ def test_an_embedded_zookeeper_keeps_its_znodes_after_a_restart(zookeeper: ZooKe
 
 def test_a_paused_embedded_zookeeper_answers_again_after_it_is_resumed(zookeeper: ZooKeeperServer) -> None:
     zookeeper.pause()
+    assert zookeeper.mode is None
     zookeeper.resume()
 
-    assert zookeeper.mode == "standalone"
+    assert any(zookeeper.mode == "standalone" for _ in ticks(60))
 
 
 def test_starting_an_embedded_zookeeper_on_a_port_in_use_fails(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
@@ -42,10 +43,6 @@ def test_an_embedded_zookeeper_ensemble_elects_a_new_leader_when_its_leader_dies
     first = zookeeper_ensemble.leader
 
     first.kill()
-    left = [s for s in zookeeper_ensemble.servers if s is not first]
-    for _ in ticks(20):
-        if sorted(s.mode or "" for s in left) == ["follower", "leader"]:
-            break
 
     assert zookeeper_ensemble.leader is not first
     assert len(zookeeper_ensemble.followers) == 1

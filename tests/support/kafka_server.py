@@ -16,7 +16,7 @@ class _Handler(socketserver.BaseRequestHandler):
         while size := stream.read(4):
             frame = stream.read(int.from_bytes(size))
             try:
-                with self.server.lock:
+                with self.server.cluster.lock:
                     parts = self.server.cluster.answer(self.server.broker, frame)
             except ConnectionError:  # the script wants this connection to break
                 return
@@ -27,20 +27,18 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, cluster: ScriptedCluster, broker: int, lock: threading.Lock) -> None:
+    def __init__(self, cluster: ScriptedCluster, broker: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.cluster = cluster
         self.broker = broker
-        self.lock = lock
 
 
 @contextmanager
 def serve_brokers(cluster: ScriptedCluster) -> Iterator[str]:
     """Serve each broker of the cluster on its own port, and register these ports; yields the bootstrap servers."""
-    lock = threading.Lock()
     with ExitStack() as stack:
         for broker in cluster.brokers:
-            server = stack.enter_context(_Server(cluster, broker, lock))
+            server = stack.enter_context(_Server(cluster, broker))
             cluster.brokers[broker] = ("127.0.0.1", server.server_address[1])
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
             stack.callback(server.shutdown)

@@ -29,9 +29,9 @@ class World:
         self.brokers: list[RecorderBroker] = []
         self.sinks: dict[int, ListSink] = {}
 
-    async def client(self, session_timeout_ms: int = 10_000) -> ZooKeeper:
+    async def client(self, session_timeout_ms: int = 30_000) -> ZooKeeper:
         client = ZooKeeper(real_world(), self.hosts, session_timeout_ms)
-        await client.connect(10)
+        await client.connect(60)
         self.clients.append(client)
         return client
 

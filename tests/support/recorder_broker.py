@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from tests.support.frames import read_frames
+from tests.support.waiting import eventually
 
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
@@ -22,7 +23,7 @@ def broker_at(server: asyncio.Server, number: int) -> Broker:
 
 
 class RecorderBroker:
-    def __init__(self, number: int, hosts: str, session_timeout_ms: int = 4_000) -> None:
+    def __init__(self, number: int, hosts: str, session_timeout_ms: int = 30_000) -> None:
         self.number = number
         self.received: list[tuple[str, int, Any]] = []
         self.epoch = 0
@@ -54,18 +55,18 @@ class RecorderBroker:
 
     async def wait_for_leader_and_isr(self, topic: str, number: int = 0) -> Any:
         """The newest state of a partition that this broker received; waits for the first."""
-        for _ in range(1_000):
-            states = [
-                s
-                for request in self.requests("LeaderAndIsr")
-                for t in request.topic_states
-                for s in t.partition_states
-                if t.topic_name == topic and s.partition_index == number
-            ]
-            if states:
-                return states[-1]
-            await asyncio.sleep(0.01)
-        raise AssertionError(f"broker {self.number} never heard of {topic}-{number}")
+        await eventually(lambda: bool(self._states(topic, number)))
+        return self._states(topic, number)[-1]
+
+    def _states(self, topic: str, number: int) -> list[Any]:
+        """The states of a partition that this broker received."""
+        return [
+            s
+            for request in self.requests("LeaderAndIsr")
+            for t in request.topic_states
+            for s in t.partition_states
+            if t.topic_name == topic and s.partition_index == number
+        ]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for frame in read_frames(reader):

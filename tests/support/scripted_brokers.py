@@ -1,5 +1,6 @@
 """Brokers in memory that answer ApiVersions, Metadata, ListOffsets and Fetch, and misbehave where a test says so."""
 
+import threading
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -142,6 +143,8 @@ class ScriptedCluster:
     """Brokers that are cut off from ZooKeeper, with the cluster as each of them knows it."""
     tells_leaders: bool = False
     """Whether a Fetch response names the leader where the broker is not (KIP-951)."""
+    lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False, compare=False)
+    """Held while brokers on real sockets answer, and for changes of several parts that must not be seen halfway."""
 
     def cut_off_broker(self, broker: int) -> "ScriptedCluster":
         """From now on the broker answers by what it knows now; returns what that is."""

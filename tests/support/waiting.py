@@ -10,8 +10,8 @@ async def settle(passes: int = 50) -> None:
         await asyncio.sleep(0)
 
 
-async def eventually(holds: Callable[[], bool], timeout_s: float = 10) -> None:
-    """Wait until the condition holds. Raises TimeoutError."""
+async def eventually(holds: Callable[[], bool], timeout_s: float = 60) -> None:
+    """Wait until the condition holds. Raises TimeoutError, late: a busy machine is no failure."""
     async with asyncio.timeout(timeout_s):
         while not holds():  # noqa: ASYNC110 - what it waits for has no event of its own
             await asyncio.sleep(0.01)

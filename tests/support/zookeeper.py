@@ -17,7 +17,7 @@ from tests.support.cache import made_once
 from klamm.embedded import zookeeper as embedded
 from klamm.embedded.zookeeper import QUICK, Peer, ServerOptions, ZooKeeperServer
 from klamm.runtime.ports import free_port, free_ports
-from klamm.runtime.processes import Child, spawn
+from klamm.runtime.processes import Child, spawn, ticks
 
 TICK_MS = QUICK.tick_ms
 WRITE_CLASSES: Final = "-XX:ArchiveClassesAtExit="
@@ -78,11 +78,22 @@ class Ensemble:
 
     @property
     def leader(self) -> ZooKeeperServer:
-        return next(s for s in self.servers if s.mode == "leader")
+        """The server that leads, once all that run have a role."""
+        [leader] = self._in_role("leader")
+        return leader
 
     @property
     def followers(self) -> list[ZooKeeperServer]:
-        return [s for s in self.servers if s.mode == "follower"]
+        return self._in_role("follower")
+
+    def _in_role(self, role: str) -> list[ZooKeeperServer]:
+        """The servers in this role, once each one that runs has a role: some elect, or answer late when busy."""
+        running = [s for s in self.servers if s.is_running and not s.is_paused]
+        for _ in ticks(60):
+            modes = [s.mode for s in running]
+            if modes.count("leader") == 1 and None not in modes:
+                return [s for s, mode in zip(running, modes, strict=True) if mode == role]
+        raise AssertionError(f"the servers have no leader: {modes}")
 
     def start(self) -> None:
         for each in self.servers:

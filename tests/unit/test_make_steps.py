@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from benchmarks.all import APART, PROCESSES_OF_OTHERS, benchmarks
 from tests.prove import STEPS
-from tests.support.steps import Step, run_chosen
+from tests.support import steps as steps_module
+from tests.support.steps import Step, run, run_chosen
 
 ROOT = Path(__file__).parents[2]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -37,8 +38,10 @@ def test_make_lists_at_most_twelve_commands_without_help_all() -> None:
 
 
 def test_all_steps_run_and_one_that_fails_is_named_with_its_log(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    durations_s = iter([0.5, 3.2, 0.5])
+    monkeypatch.setattr(steps_module, "run", lambda step, path: (run(step, path)[0], next(durations_s)))
     steps = [
         Step("bad", (sys.executable, "-c", "print('three'); raise SystemExit(3)"), "fails"),
         Step("good", (sys.executable, "-c", "print('seven')"), "passes"),
@@ -47,7 +50,7 @@ def test_all_steps_run_and_one_that_fails_is_named_with_its_log(
     assert run_chosen(None, steps, tmp_path, [], prints_output=True) == 1
     printed = capfd.readouterr().out
     assert f"bad                   0:00 min  FAILED (status 3), see {tmp_path}/bad.log" in printed
-    assert "good                  0:00 min  passed" in printed
+    assert "good                  0:03 min  passed" in printed
     assert "three" in printed
     assert "seven" in printed
     assert run_chosen(None, steps, tmp_path, ["--only", "good"]) == 0

@@ -47,10 +47,10 @@ async def client(zookeeper: ZooKeeperServer) -> AsyncIterator[ZooKeeper]:
     await opened.close()
 
 
-async def session(server: ZooKeeperServer, timeout_ms: int = 10_000) -> ZooKeeper:
+async def session(server: ZooKeeperServer, timeout_ms: int = 30_000) -> ZooKeeper:
     """A new session."""
     client = ZooKeeper(real_world(), server.connect_string, timeout_ms)
-    await client.connect(10)
+    await client.connect(60)
     return client
 
 
@@ -129,7 +129,7 @@ async def test_a_standby_discards_its_copy_of_the_znodes_when_its_zookeeper_serv
     await again.load()
 
     await asyncio.to_thread(zookeeper.stop)
-    await asyncio.wait_for(again.lost.wait(), 20)
+    await asyncio.wait_for(again.lost.wait(), 60)
     await asyncio.to_thread(zookeeper.start)
 
     with pytest.raises(MirrorLost, match="disconnected"):

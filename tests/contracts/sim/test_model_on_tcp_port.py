@@ -38,7 +38,7 @@ def test_kazoo_works_with_the_zookeeper_model_on_a_tcp_port(model: str) -> None:
     assert one.create("/app/job-", b"1", ephemeral=True, sequence=True) == "/app/job-0000000000"
     other.sync("/app")
     assert other.get("/app/job-0000000000")[0] == b"1"
-    assert heard.get(timeout=10) == "CHILD /app"
+    assert heard.get(timeout=60) == "CHILD /app"
     transaction = one.transaction()
     transaction.create("/app/x", b"")
     transaction.check("/app", 7)
@@ -56,7 +56,7 @@ def test_kazoo_works_with_the_zookeeper_model_on_a_tcp_port(model: str) -> None:
 
 
 async def test_klamms_zookeeper_client_works_with_the_zookeeper_model_on_a_tcp_port(model: str) -> None:
-    one, other = ZooKeeper(real_world(), model, 3_000, "/app"), ZooKeeper(real_world(), model, 600, "/app")
+    one, other = ZooKeeper(real_world(), model, 30_000, "/app"), ZooKeeper(real_world(), model, 3_000, "/app")
     await one.connect(10)
     await one.ensure_chroot()
     await other.connect(10)

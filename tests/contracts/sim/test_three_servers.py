@@ -88,7 +88,7 @@ class Raw:
         self.events: list[tuple[int, str]] = []
 
     async def open_session(
-        self, earlier: "Raw | None" = None, ahead: int = 0, password: bytes = b"", timeout_ms: int = 30_000
+        self, earlier: "Raw | None" = None, ahead: int = 0, password: bytes = b"", timeout_ms: int = 60_000
     ) -> str:
         """Open a session, or reconnect to that of an earlier connection."""
         known = earlier or self
@@ -207,7 +207,7 @@ async def lose_servers(three: Three, record: Record) -> None:
     """Stop one, two and all three servers; one session is kept all the while, another expires."""
     second = three.ports[2]
     silent, keeper = Raw(second), Raw(second)
-    record("one that will fall silent", await silent.open_session(timeout_ms=2_000), await silent.create("/s", True))
+    record("one that will fall silent", await silent.open_session(timeout_ms=4_000), await silent.create("/s", True))
     record("and one that will not", await keeper.open_session(), await keeper.create("/keeper", True))
     await three.stop(1)
     record("two of three", await keeper.create("/two"))

@@ -82,7 +82,7 @@ class Cluster:
         """Wait until this many lines were produced; return them."""
         while len(self.taken) < count:
             self.arrived.clear()
-            await asyncio.wait_for(self.arrived.wait(), 5)
+            await asyncio.wait_for(self.arrived.wait(), 60)
         return self.taken
 
 

@@ -219,7 +219,8 @@ def reading(end: int = 30, epoch: int = 3) -> Iterator[Reading]:
 
 def elect_uncleanly(cluster: ScriptedCluster, kept: int, end: int) -> None:
     """Broker 2 becomes the leader in epoch 4 with the records before `kept`, and writes others up to `end`."""
-    cluster.logs[ORDERS].elect(2, 4, kept, *numbered(kept, end, epoch=4, text=NEW))
+    with cluster.lock:
+        cluster.logs[ORDERS].elect(2, 4, kept, *numbered(kept, end, epoch=4, text=NEW))
 
 
 class TestReader:

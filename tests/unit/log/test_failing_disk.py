@@ -164,7 +164,7 @@ async def test_a_failed_removal_of_deleted_files_takes_the_log_directory_offline
     else:
         assert logs.delete(ORDERS)
 
-    failure = await asyncio.wait_for(failures.get(), 10)
+    failure = await asyncio.wait_for(failures.get(), 60)
     assert (failure.directory, failure.reason) == (str(tmp_path), str(IO_ERROR))
     assert LAMPS in failure.partitions
     await logs.close()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import select
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
@@ -13,6 +14,7 @@ import uvloop
 from klamm.runtime import network as networks
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.network import RealNetwork, SocketBuffers
+from klamm.runtime.ports import free_ports
 
 
 @pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -79,12 +81,8 @@ def test_an_impossible_address_raises_os_error(factory, address: tuple[str, int]
 @contextlib.contextmanager
 def silent_address() -> Iterator[tuple[str, int]]:
     """An address that answers no connection attempt: its queue of connections to accept is full."""
-    with contextlib.ExitStack() as open_sockets:
-        silent = open_sockets.enter_context(socket.create_server(("127.0.0.2", 0), backlog=0))
-        for _ in range(3):
-            filling = open_sockets.enter_context(socket.socket())
-            filling.setblocking(False)
-            filling.connect_ex(silent.getsockname())
+    with socket.create_server(("127.0.0.2", 0), backlog=0) as silent, socket.create_connection(silent.getsockname()):
+        select.select([silent], [], [])  # the only place in the queue is taken
         yield silent.getsockname()
 
 
@@ -183,8 +181,7 @@ async def test_addresses_of_another_family_come_last(
 def test_a_host_that_refuses_connections_at_all_its_addresses_raises_the_errors(
     factory: Any, addresses: list[tuple[str, int]]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        addresses += [one.getsockname(), two.getsockname()]
+    addresses += [("127.0.0.1", port) for port in free_ports(2)]
 
     with asyncio.Runner(loop_factory=factory) as runner, pytest.raises(OSError) as raised:
         runner.run(RealNetwork().connect(asyncio.Protocol, "many", 1))
