@@ -28,7 +28,8 @@ from klamm.zk.registrations import encode_registration
 from klamm.zk.znodes import broker_path
 
 PATIENT_SESSION_MS = 30_000
-SHORT_SESSION_MS = 600
+SHORT_SESSION_MS = 3_000
+"""Long enough for a busy machine: before the session ends, the step before has to be complete."""
 NOW_MS = 1_700_000_000_000
 
 
@@ -103,7 +104,7 @@ class Recorder:
 
     async def _connect(self) -> ZooKeeper:
         client = ZooKeeper(real_world(), self._hosts, self._session_timeout_ms)
-        await client.connect(10)
+        await client.connect(60)
         return client
 
     def _hang_up(self) -> None:

@@ -29,7 +29,7 @@ from klamm.zk.jute import Stat
 from klamm.zk.store import Store
 
 NODE_ID = 100
-REST_TIMEOUT_S = 30.0
+REST_TIMEOUT_S = 60.0
 POLL_S = 0.005
 HARMLESS = ("NODE_EXISTS", "NO_NODE")
 """To create what is there, to delete what is gone: whether somebody looks before is a matter of taste."""
@@ -91,7 +91,7 @@ class Testbed:
 
     async def open(self, brokers: Sequence[int]) -> None:
         """Connect to ZooKeeper and start the recorder brokers."""
-        await self.client.connect(10)
+        await self.client.connect(60)
         self._roles[self.client.session_id] = "script"
         await Store(self.client).create_top_level_paths()
         for number in brokers:

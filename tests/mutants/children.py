@@ -1,5 +1,6 @@
 """Work in a forked child, with limits on processor time, memory and duration. The parent stays as it was."""
 
+import contextlib
 import os
 import resource
 import shutil
@@ -38,6 +39,9 @@ def in_child(work: Callable[[Path], T], limits: Limits) -> tuple[T | Ended, floa
     before = _children_cpu_s()
     child = _FORK.Process(target=_run, args=(work, directory, sender, limits), daemon=True)
     child.start()
+    assert child.pid is not None
+    with contextlib.suppress(ProcessLookupError):
+        os.setpgid(child.pid, child.pid)  # the child does it too, perhaps later than it is to be killed
     sender.close()
     try:
         result = _received(receiver, limits.wall_s)
