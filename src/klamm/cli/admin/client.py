@@ -58,6 +58,10 @@ class NoAnswer(CannotAsk):
     """Brokers received the request and did not answer in time: the change may still happen."""
 
 
+class BrokerNotAlive(CannotAsk):
+    """The broker is not registered, or has stopped meanwhile."""
+
+
 class Admin:
     """`async with Admin(world, bootstrap, timeout_s) as admin`. `timeout_s` limits all calls together."""
 
@@ -121,18 +125,24 @@ class Admin:
     async def ask_broker(
         self, broker: BrokerId, key: ApiKey, message: WireMessage | Build, *, awaits_start: bool = True
     ) -> Any:
-        """Send a request to this broker, and return its response. Raises CannotAsk.
+        """Send a request to this broker, and return its response. Raises CannotAsk, BrokerNotAlive.
 
-        A broker that refuses connections may be starting: `awaits_start` retries until it accepts one.
+        A registered broker that refuses connections may be starting: `awaits_start` retries until it accepts one.
         """
+        is_repeated = False
 
         def attempt_at_broker() -> Steps[Any]:
-            """Send the request to the broker once. Raises CannotAsk where the broker is not alive."""
-            if broker not in self.brokers:
+            """Send the request to the broker once. Raises BrokerNotAlive where the metadata does not have the broker.
+
+            It is read again after a failed attempt, because the broker may have stopped.
+            """
+            nonlocal is_repeated
+            if is_repeated or broker not in self.brokers:
                 yield from self._cluster.refresh(())
+            is_repeated = True
             if broker not in self.brokers:
                 alive = ", ".join(map(str, sorted(self.brokers)))
-                raise CannotAsk(
+                raise BrokerNotAlive(
                     f"broker {broker} is not alive ({ErrorCode.BROKER_NOT_AVAILABLE.name}). Live brokers: {alive}."
                 )
             try:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.broker.topic_names import name_error
-from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.client import Admin, BrokerNotAlive, CannotAsk
 from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.admin.topic_selection import literal_names, select_topics
@@ -179,7 +179,10 @@ async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Clus
         """Return what is missing on the first broker where anything is, with its id; None if nothing is."""
         await admin.look()
         for broker in sorted(admin.brokers):
-            problem = missing(await read_cluster(admin, names, of=broker))
+            try:
+                problem = missing(await read_cluster(admin, names, of=broker))
+            except BrokerNotAlive as error:
+                return str(error)
             if problem is not None:
                 return f"{problem} (broker {broker})"
         return None

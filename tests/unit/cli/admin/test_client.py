@@ -1,11 +1,12 @@
 """Brokers, versions and retries of the commands' client, and its errors."""
 
+import asyncio
 from collections.abc import Mapping
 
 import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
-from klamm.cli.admin.client import Admin, CannotAsk, parse_addresses
+from klamm.cli.admin.client import Admin, BrokerNotAlive, CannotAsk, parse_addresses
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.ids import BrokerId
@@ -123,6 +124,34 @@ def test_a_request_to_a_dead_broker_fails_with_a_list_of_live_brokers() -> None:
             Brokers(1, 2),
             lambda admin: admin.ask_broker(BrokerId(7), ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest()),
         )
+
+
+def test_a_request_to_a_broker_that_stops_meanwhile_fails_once_the_broker_is_not_registered() -> None:
+    brokers = Brokers(1, 2)
+
+    async def ask_after_stop(admin: Admin) -> float:
+        await admin.look()
+        brokers.down = {"b2"}
+        before_s = asyncio.get_running_loop().time()
+        with pytest.raises(BrokerNotAlive, match="broker 2 is not alive"):
+            await admin.ask_broker(BrokerId(2), ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest())
+        return asyncio.get_running_loop().time() - before_s
+
+    assert run(brokers, ask_after_stop) < 1
+
+
+def test_a_request_to_a_broker_that_is_still_registered_is_repeated_until_it_accepts_connections() -> None:
+    brokers = Brokers(1, 2)
+    registered = brokers.metadata()
+    brokers.answers[ApiKey.METADATA] = lambda _version, _message: registered
+    brokers.answers[ApiKey.DESCRIBE_LOG_DIRS] = lambda _version, _message: DescribeLogDirsResponse()
+    brokers.down = {"b2"}
+
+    async def ask_while_it_starts(admin: Admin) -> None:
+        asyncio.get_running_loop().call_later(2, brokers.down.clear)
+        await admin.ask_broker(BrokerId(2), ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest())
+
+    run(brokers, ask_while_it_starts)
 
 
 def test_an_api_that_the_broker_does_not_offer_fails_with_unsupported_version() -> None:

@@ -39,6 +39,18 @@ def test_topics_delete_with_wait_ends_once_the_topic_name_can_be_created_again()
     assert [api for _, api, _ in brokers.asked] == ["CREATE_TOPICS"] * 3
 
 
+def test_topics_delete_with_wait_goes_on_without_a_broker_that_stops_meanwhile() -> None:
+    brokers = Brokers(1, 2)
+    answer_validated_creation_with(brokers, iter([ErrorCode.NONE] * 2))
+    everyone, one_stopped = brokers.metadata(), brokers.metadata()
+    del one_stopped.brokers[1]
+    answers = iter([everyone, everyone])  # for the list of brokers, and of broker 1
+    brokers.answers[ApiKey.METADATA] = lambda _version, _message: next(answers, one_stopped)
+    brokers.down = {"b2"}
+
+    assert run(brokers, lambda admin: wait_until_gone(admin, ["a", "b"])) == {}
+
+
 def test_topics_delete_with_wait_does_not_end_while_the_topics_znodes_exist() -> None:
     brokers = Brokers(1)
     answer_validated_creation_with(brokers, iter([EXISTS] * 100))
