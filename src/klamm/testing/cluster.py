@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.groups import read_ends
-from klamm.cli.admin.topic_changes import NewTopic, create, delete
+from klamm.cli.admin.topic_changes import NewTopic, create, creation_errors, delete
 from klamm.cli.commands.explain import parse_subject
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.embedded.cluster import ClusterOptions, LocalCluster
@@ -24,7 +24,7 @@ from klamm.embedded.zookeeper import QUICK, ZooKeeperServer
 from klamm.explain.sources import Sources, read_inputs
 from klamm.model.cluster import Cluster as Metadata
 from klamm.model.cluster import Partition, parse_addresses
-from klamm.model.errors import UsageError
+from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.background import BackgroundLoop
 from klamm.runtime.disk import PathText, RealDisk, make_temporary_directory, path_text
@@ -260,15 +260,28 @@ class Cluster:
         self.wait_until_in_sync(name, partitions, count)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and wait until no running node has it in its metadata. Raises RequestFailed."""
+        """Delete a topic, and wait until no running node has it in its metadata and its name is free again.
+
+        Kafka keeps the name until all nodes with replicas of the topic have deleted them: while one of these is down or
+        paused, this method does not wait for the name. Raises RequestFailed, AssertionError at the timeout.
+        """
+        found = self.describe([name]).topics.get(name)
+        replicas = {broker for p in found.partitions.values() for broker in p.replicas} if found else set()
         raise_refusals(self.ask(lambda admin: delete(admin, [name])))
 
         def is_gone(node: NodeProcess) -> bool:
             """Whether this node does not have the topic in its metadata."""
             return name not in self.describe([name], node).topics
 
+        def is_free() -> bool:
+            """Whether a topic with this name could be created."""
+            codes = self.ask(lambda admin: creation_errors(admin, [name]))
+            return codes[name] != ErrorCode.TOPIC_ALREADY_EXISTS
+
         for node in self._running():
             self.wait_until(f"{node.name} has forgotten {name}", partial(is_gone, node))
+        if replicas <= {node.broker_id for node in self._running()}:
+            self.wait_until(f"the name {name} is free in ZooKeeper", is_free)
 
     # ---- waiting
 

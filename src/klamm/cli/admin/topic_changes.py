@@ -122,11 +122,11 @@ async def find_deletable(admin: Admin, pattern: str) -> list[str]:
     cluster, names = await find_topics(admin, pattern)
     named = {part.strip() for part in pattern.split(",")}
     unknown = sorted(name for name in named - cluster.topics.keys() if name_error(name) is None)
-    codes = await _creation_errors(admin, unknown) if unknown else {}
+    codes = await creation_errors(admin, unknown) if unknown else {}
     return sorted({*names, *(name for name, code in codes.items() if code == ErrorCode.TOPIC_ALREADY_EXISTS)})
 
 
-async def _creation_errors(admin: Admin, names: Sequence[str]) -> dict[str, int]:
+async def creation_errors(admin: Admin, names: Sequence[str]) -> dict[str, int]:
     """The error codes of a dry run that creates topics with these names, which shows the names that ZooKeeper has."""
     topics_to_create = [CreatableTopic(name, 1, 1, [], []) for name in names]
     request = CreateTopicsRequest(topics=topics_to_create, timeout_ms=admin.left_ms, validate_only=True)
@@ -217,7 +217,7 @@ async def wait_until_gone(admin: Admin, names: Sequence[str]) -> dict[str, str]:
 
     async def problem_of_zookeeper() -> str | None:
         """Ask which names are free; return which topics still have znodes, None if none has."""
-        codes.update(await _creation_errors(admin, names))
+        codes.update(await creation_errors(admin, names))
         held = [name for name, code in codes.items() if code == ErrorCode.TOPIC_ALREADY_EXISTS]
         if not held:
             return None
