@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from posixpath import join
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -44,6 +44,8 @@ _LEFTOVER_MS: Final = 7 * 24 * _MS_PER_HOUR
 """No micro-batch takes so long: a directory that is pending for longer is left over, whichever pipeline made it."""
 _MAX_KEPT_HOURS: Final = 24 * 366 * 1_000
 
+T = TypeVar("T")
+TableT = TypeVar("TableT", DeltaTable, DeltaTable | None)
 
 MAX_COMMIT_ATTEMPTS: Final = 20
 """Tries of a commit that conflicts with others: a compaction is one commit, and the upserts of a run are one by one."""
@@ -122,22 +124,17 @@ class DeltaSink:
         Raises DeltaError, OSError.
         """
         properties = CommitProperties(app_transactions=[name])
-        for left in reversed(range(MAX_COMMIT_ATTEMPTS)):
-            version = None if table is None else table.version()  # a merge moves the table on
-            try:
-                if table is None or self._upsert is None:
-                    write_deltalake(self._spec.target, rows, mode="append", commit_properties=properties)
-                else:
-                    merge_newer(table, rows, self._upsert, properties)
-            except (DeltaError, OSError):
-                changed = self._table()
-                if not left or changed is None or changed.version() == version:
-                    raise
-                if changed.transaction_version(name.app_id) == name.version:
-                    return
-                table = changed
-            else:
+
+        def write(table: DeltaTable | None) -> None:
+            """Write the rows, unless an attempt that seemed to fail has written them."""
+            if table is not None and table.transaction_version(name.app_id) == name.version:
                 return
+            if table is None or self._upsert is None:
+                write_deltalake(self._spec.target, rows, mode="append", commit_properties=properties)
+            else:
+                merge_newer(table, rows, self._upsert, properties)
+
+        commit_again(table, write, self._table)
 
     def _table(self) -> DeltaTable | None:
         """The table; None where it does not exist yet."""
@@ -145,6 +142,22 @@ class DeltaSink:
             return DeltaTable(self._spec.target)
         except TableNotFoundError:
             return None
+
+
+def commit_again(table: TableT, commit: Callable[[TableT], T], reopen: Callable[[], TableT]) -> T:
+    """Commit to the table; again, up to a limit, to the one from `reopen` where it has changed meanwhile.
+
+    Returns what `commit` returns. Raises its last DeltaError or OSError.
+    """
+    for left in reversed(range(MAX_COMMIT_ATTEMPTS)):
+        version = None if table is None else table.version()  # a commit moves the table on
+        try:
+            return commit(table)
+        except (DeltaError, OSError):
+            table = reopen()
+            if not left or table is None or table.version() == version:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def check_not_set_back(spec: Spec, target: str, last: int, batch: BatchName) -> None:
@@ -243,8 +256,13 @@ def compact_table(spec: Spec, keep_ms: int) -> Compaction:
         raise UsageError(
             f"{spec.at(f'sink.{spec.sink}')}: only Delta tables can be compacted, and this is a {spec.sink}."
         )
+
+    def open_table() -> DeltaTable:
+        """The newest version of the table. Raises TableNotFoundError."""
+        return DeltaTable(spec.target)
+
     try:
-        table, done = _compacted(spec.target)
+        table, done = commit_again(open_table(), lambda table: (table, table.optimize.compact()), open_table)
         hours = min(math.ceil(keep_ms / _MS_PER_HOUR), _MAX_KEPT_HOURS)  # deltalake ends the process at larger ones
         removed = table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
     except TableNotFoundError as error:
@@ -254,19 +272,6 @@ def compact_table(spec: Spec, keep_ms: int) -> Compaction:
             f"Cannot compact the table {spec.target}: {error}. Try again when no run writes to it."
         ) from error
     return Compaction(done["numFilesRemoved"], done["numFilesAdded"], len(removed))
-
-
-def _compacted(path: str) -> tuple[DeltaTable, dict[str, int]]:
-    """Combine small files, again where the table changes meanwhile, as by an upsert. Raises DeltaError, OSError."""
-    for left in reversed(range(MAX_COMMIT_ATTEMPTS)):
-        table = DeltaTable(path)
-        version = table.version()
-        try:
-            return table, table.optimize.compact()
-        except (DeltaError, OSError):
-            if not left or DeltaTable(path).version() == version:
-                raise
-    raise AssertionError("the last attempt returns or raises")
 
 
 def check_upsert(spec: Spec, upsert: Upsert, schema: StructType) -> None:

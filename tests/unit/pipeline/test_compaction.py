@@ -1,11 +1,13 @@
 """Compaction of a pipeline's Delta table, also while a run upserts: nothing is lost, and both succeed."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from klamm.model.errors import UsageError
 from klamm.pipeline import sinks
@@ -138,3 +140,19 @@ def test_a_commit_that_fails_although_the_table_did_not_change_is_not_repeated(
     with pytest.raises(SinkFailed, match=r"Cannot write micro-batch 0 to the table .*disk full"):
         write(sink, 0, ("a", 1))
     assert len(tries) == 1
+
+
+def test_a_commit_to_a_table_that_changes_each_time_is_given_up_after_the_last_attempt() -> None:
+    tries: list[int] = []
+
+    def fail(table: DeltaTable) -> None:
+        tries.append(table.version())
+        raise DeltaError("conflict")
+
+    def open_table() -> DeltaTable:
+        return cast(DeltaTable, SimpleNamespace(version=lambda: len(tries)))
+
+    with pytest.raises(DeltaError, match="conflict"):
+        sinks.commit_again(open_table(), fail, open_table)
+
+    assert tries == list(range(sinks.MAX_COMMIT_ATTEMPTS))
