@@ -12,14 +12,13 @@ from klamm.runtime.processes import pause_s
 from klamm.runtime.signals import interrupted_by_stop_signals
 
 _POLL_S: Final = 0.5
+_MAX_NODES: Final = 1_000
+_MAX_PORT: Final = 65_535
 
 
 def up(options: ClusterOptions) -> int:
     """Run until a stop signal; returns the exit status. Raises KlammError when it cannot start."""
-    if options.node_count < 1:
-        raise CannotStart(
-            f"--nodes {options.node_count} is not valid: a cluster needs at least one node. Give 1 or more."
-        )
+    _check_numbers(options)
     with ExitStack() as stack:
         stack.enter_context(interrupted_by_stop_signals())
         try:
@@ -32,6 +31,25 @@ def up(options: ClusterOptions) -> int:
             print_line(f"Stopped. The data is in {abspath(options.directory)}.")
             return 0
     return 1
+
+
+def _check_numbers(options: ClusterOptions) -> None:
+    """Raise CannotStart for a number of nodes or a port that cannot be."""
+    count, first = options.node_count, options.first_port
+    if count < 1:
+        raise CannotStart(f"--nodes {count} is not valid: a cluster needs at least one node. Give 1 or more.")
+    if count > _MAX_NODES:
+        raise CannotStart(f"--nodes {count} is not valid: one machine cannot run so many. Give at most {_MAX_NODES}.")
+    if first and not 0 < first <= _MAX_PORT - count + 1:
+        raise CannotStart(
+            f"--port {first} is not valid: the ports of {count} nodes begin there. Give a number from 1 to "
+            f"{_MAX_PORT - count + 1}, or 0 for free ports."
+        )
+    if not 0 <= options.zookeeper_port <= _MAX_PORT:
+        raise CannotStart(
+            f"--zookeeper-port {options.zookeeper_port} is not valid. Give a number from 1 to {_MAX_PORT}, or 0 for a "
+            "free port."
+        )
 
 
 def _start_cluster(cluster: LocalCluster) -> None:
