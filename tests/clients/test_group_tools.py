@@ -193,7 +193,7 @@ def test_offsets_exported_by_klamm_are_committed_by_kafkas_tool_and_the_reverse(
 def test_groups_lag_of_a_group_that_does_not_exist_is_an_error(cluster: Cluster) -> None:
     refused = klamm("groups", "lag", "--group", "mistyped", "--max-lag", "0", "-b", cluster.bootstrap, status=1)
 
-    assert refused.err == "klamm: Group mistyped does not exist. klamm groups list shows those that do.\n"
+    assert refused.err == "klamm: Group mistyped does not exist. `klamm groups list` shows the groups.\n"
 
 
 def test_groups_describe_and_groups_delete_accept_the_option_all_groups(

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from klamm.cli.admin.groups import DEAD, Group
 from klamm.cli.app import app
 
-ABSENT = "klamm: Group mistyped does not exist. klamm groups list shows those that do.\n"
+ABSENT = "klamm: Group mistyped does not exist. `klamm groups list` shows the groups.\n"
 
 
 @pytest.mark.parametrize(

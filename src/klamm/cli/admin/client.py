@@ -14,7 +14,9 @@ from klamm.client.backoff import Backoff
 from klamm.client.cluster import TopicGone
 from klamm.client.errors import (
     AnswerTimedOut,
+    ConnectionLost,
     ConnectionRefused,
+    NoBrokerAnswers,
     RequestRefused,
     RetriableError,
     Unreachable,
@@ -48,6 +50,9 @@ _PAUSE_S: Final = 0.2
 _MIN_LEFT_S: Final = 0.05
 _ONE_BROKER_TIMEOUT_S: Final = 5.0
 """For one broker where another may answer."""
+
+
+_CHECK: Final = "Check that the brokers run, and the addresses of --bootstrap-server."
 
 
 class CannotAsk(KlammError):
@@ -241,7 +246,9 @@ class Admin:
             return await self._run(steps)
         except Unreachable as error:
             kind = NoAnswer if isinstance(error.cause, AnswerTimedOut) else CannotAsk
-            raise kind(f"{problem} within {self._timeout_s:g} s: {error.cause}") from None
+            is_lost = isinstance(error.cause, ConnectionLost | NoBrokerAnswers)
+            text = f"{problem} within {self._timeout_s:g} s: {error.cause}"
+            raise kind(f"{text.removesuffix('.')}. {_CHECK}" if is_lost else text) from None
 
     async def _run(self, steps: Steps[T]) -> T:
         """Run steps of the client; an API version that the broker does not support becomes CannotAsk."""

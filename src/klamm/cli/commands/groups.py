@@ -215,7 +215,7 @@ def _report_absent(found: Iterable[Group]) -> int:
     """Print an error for each group that does not exist; return the exit status, 0 where all exist."""
     absent = [group.name for group in found if group.state == DEAD]
     for name in absent:
-        print_error(f"Group {name} does not exist. klamm groups list shows those that do.")
+        print_error(f"Group {name} does not exist. `klamm groups list` shows the groups.")
     return int(bool(absent))
 
 

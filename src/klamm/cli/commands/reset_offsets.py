@@ -134,7 +134,8 @@ def _read_file(path: str, names: Sequence[str]) -> dict[str, Offsets]:
     try:
         content = real_world().disk.read(path).decode("utf-8-sig")  # spreadsheets write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"Cannot read --from-file {path}: {error}. Give a file as --export prints it.") from None
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or error
+        raise UsageError(f"Cannot read --from-file {path}: {why}. Give a file as --export prints it.") from None
     return parse_offsets_file(content, path, names[0] if len(names) == 1 else None)
 
 
