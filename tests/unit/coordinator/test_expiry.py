@@ -14,7 +14,7 @@ from tests.unit.coordinator.test_offsets import SUBSCRIBED
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.handlers import removal
 from klamm.coordinator.handlers.offsets import CommitRequest, TransactionalCommitRequest
-from klamm.coordinator.requests import ProducerIdAndEpoch
+from klamm.coordinator.requests import LeavingMember, ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 
@@ -88,6 +88,21 @@ def test_offsets_of_an_empty_group_expire_after_the_time_since_the_group_became_
         await asyncio.sleep(20)
         assert room.groups.describe_group("flights").state == "Dead"
         assert list(room.log.stored())[-2:] == ["orders-0: removed", "group removed"]
+
+    play(body, **SHORT)
+
+
+def test_an_offset_committed_after_its_group_became_empty_is_kept_for_the_retention_time() -> None:
+    async def body(room: Room) -> None:
+        [member] = await room.stable(protocols=SUBSCRIBED)
+        await room.commit({P1: 7}, member_id=member.member_id, generation=1)
+        room.groups.leave_group(GROUP, [LeavingMember(member.member_id)])
+        await asyncio.sleep(50)
+        await room.commit({P0: 5})  # as `klamm groups reset-offsets` does
+        await asyncio.sleep(50)
+        assert room.fetch([P0]) == {P0: 5}
+        await asyncio.sleep(20)
+        assert room.fetch([P0]) == {P0: -1}
 
     play(body, **SHORT)
 

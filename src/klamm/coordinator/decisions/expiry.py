@@ -11,15 +11,16 @@ from klamm.model.ids import TopicPartition
 def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
     """The partitions whose committed offsets expired by `offsets.retention.minutes`.
 
-    These are offsets of an empty group, of topics that no member reads, and of a group that never had members. Nothing
-    expires during a rebalance, nor while another commit for the partition is under way or waits for the end of its
+    These are offsets of an empty group, of topics that no member reads, and of a group that never had members. What was
+    committed after its group became empty, as a tool does that resets offsets, is kept as long as it. Nothing expires
+    during a rebalance, nor while another commit for the partition is under way or waits for the end of its
     transaction: the tombstone would follow that commit in the log, where compaction keeps the last record of a key.
     """
     if group.protocol_type is None:
         return _expired(group, now_ms, retention_ms, lambda offset: offset.commit_timestamp)
     if group.state is EMPTY:
-        since = group.state_since_ms
-        return _expired(group, now_ms, retention_ms, lambda o: o.commit_timestamp if since is None else since)
+        since_ms = group.state_since_ms or 0
+        return _expired(group, now_ms, retention_ms, lambda offset: max(since_ms, offset.commit_timestamp))
     if group.state is STABLE and group.is_consumer_group and (topics := group.subscribed_topics) is not None:
         expired = _expired(group, now_ms, retention_ms, lambda offset: offset.commit_timestamp)
         return [partition for partition in expired if partition.topic not in topics]
