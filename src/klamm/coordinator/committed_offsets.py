@@ -170,12 +170,16 @@ class GroupOffsets:
 
     def among(self, partitions: Container[TopicPartition]) -> list[TopicPartition]:
         """Those of the partitions for which the group has an offset, committed or under way."""
+        return [partition for partition in self.all_partitions() if partition in partitions]
+
+    def all_partitions(self) -> list[TopicPartition]:
+        """The partitions for which the group has an offset, committed or under way."""
         known = dict.fromkeys((*self.committed, *self._pending))
         for offsets in self.transactional.values():
             known.update(dict.fromkeys(offsets))
         for prepared in self._prepared_commits():
             known.update(dict.fromkeys(prepared.left))
-        return [partition for partition in known if partition in partitions]
+        return list(known)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Remove committed offsets and unfinished commits of the partitions.

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.support.waiting import settle
-from tests.unit.coordinator.groups_room import GROUP, P0, Room, play
+from tests.unit.coordinator.groups_room import GROUP, P0, P1, Room, play
 from tests.unit.coordinator.test_large_groups import ObservedSlices
 from tests.unit.coordinator.test_loading import take_over
 
@@ -124,6 +124,22 @@ def test_an_offset_committed_while_a_group_of_many_offsets_is_deleted_survives_t
 
         assert other.fetch() == room.fetch() == {partitions[-1]: 7}
         await other.groups.close()
+
+    play(body)
+
+
+def test_the_next_coordinator_does_not_have_an_unfinished_offset_commit_of_a_deleted_group() -> None:
+    async def body(room: Room) -> None:
+        await room.commit({P1: 5})
+        room.log.held = held = []
+        commit = asyncio.ensure_future(room.commit({P0: 6}))
+        await settle()
+        room.log.held = None
+        assert await room.groups.delete_groups([GROUP]) == {GROUP: ErrorCode.NONE}
+        held[0].set_result(None)
+        await commit
+
+        assert (await take_over(room)).groups.describe_group(GROUP).state == "Dead"
 
     play(body)
 

@@ -34,9 +34,9 @@ async def _finish_removal(context: CoordinatorContext, group: Group, removed: Se
 
 
 async def remove_group(context: CoordinatorContext, group: Group) -> None:
-    """Remove an empty group and all its offsets."""
+    """Remove an empty group and all its offsets, including commits under way."""
     group.move(DEAD, context.clock.now_ms())
-    await _store_removal(context, group, group.offsets.remove(list(group.offsets.committed)))
+    await _store_removal(context, group, group.offsets.remove(group.offsets.all_partitions()))
 
 
 async def _store_removal(context: CoordinatorContext, group: Group, removed: Sequence[TopicPartition]) -> bool:
