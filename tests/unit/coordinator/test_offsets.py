@@ -121,6 +121,15 @@ def test_an_offset_commit_refuses_too_large_metadata_only_for_its_partition() ->
     play(body)
 
 
+def test_the_size_of_offset_metadata_is_counted_in_utf_16_units_as_java_counts_characters() -> None:
+    async def body(room: Room) -> None:
+        offsets = {P0: Offset(1, metadata="\N{CAT FACE}" * 2048), P1: Offset(1, metadata="\N{CAT FACE}" * 2049)}
+        errors = await room.groups.commit_offsets(CommitRequest(GROUP, offsets))
+        assert errors == {P0: NONE, P1: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+
+    play(body)
+
+
 @pytest.mark.parametrize(
     ("failure", "error"),
     [

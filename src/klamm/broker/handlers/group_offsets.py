@@ -11,7 +11,13 @@ from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.coordinator.committed_offsets import Offset
 from klamm.coordinator.coordinator import GroupCoordinator
-from klamm.coordinator.handlers.offsets import NOTHING_COMMITTED, CommitRequest, Errors, FetchedOffset
+from klamm.coordinator.handlers.offsets import (
+    NOTHING_COMMITTED,
+    CommitRequest,
+    Errors,
+    FetchedOffset,
+    is_metadata_too_large,
+)
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.clock import Clock
@@ -147,7 +153,7 @@ class GroupOffsetsApis:
         self, group_id: str, partition: TopicPartition, requested: OffsetCommitRequestPartition
     ) -> ErrorCode:
         """Write one offset to ZooKeeper, as version 0 of OffsetCommit does, and return its error."""
-        if len(requested.committed_metadata or "") > self._metadata_max_bytes:
+        if is_metadata_too_large(requested.committed_metadata or "", self._metadata_max_bytes):
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         try:
             await self._zookeeper().write_consumer_offset(group_id, partition, requested.committed_offset)

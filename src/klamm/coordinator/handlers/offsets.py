@@ -66,6 +66,13 @@ async def commit_transactional_offsets(context: CoordinatorContext, request: Tra
     return await _store(context, context.groups.add(group), commit.offsets, producer)
 
 
+def is_metadata_too_large(metadata: str, limit: int) -> bool:
+    """Whether the metadata of a commit is longer than `offset.metadata.max.bytes`, in UTF-16 units as Java counts."""
+    if 2 * len(metadata) <= limit:
+        return False
+    return len(metadata.encode("utf-16-be", "surrogatepass")) // 2 > limit
+
+
 async def _store(
     context: CoordinatorContext, group: Group, offsets: Offsets, producer: ProducerIdAndEpoch | None = None
 ) -> Errors:
@@ -74,7 +81,7 @@ async def _store(
     With `producer`, they become visible when its transaction commits.
     """
     limit = context.settings.offset_metadata_max_bytes
-    accepted = {partition: offset for partition, offset in offsets.items() if len(offset.metadata) <= limit}
+    accepted = {p: offset for p, offset in offsets.items() if not is_metadata_too_large(offset.metadata, limit)}
     errors: Errors = dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
     partition = context.groups.partition_of(group.group_id)
     if context.topic.has_too_many(group.group_id, partition, len(accepted)):
