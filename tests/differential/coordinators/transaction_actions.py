@@ -46,6 +46,12 @@ def init(d: Draft) -> None:
                 {"at": "other"},
             )
         )
+    if options.get("continues"):
+        # klamm lets no older epoch abort an open transaction, so none is open that is not the producer's own
+        for _ in range(2):
+            d.add(who, "init", v=d.version(INIT))
+        if options.keys() == {"v", "continues"} and d.one_in(2):
+            d.add(who, "add_partitions", v=d.version(3), partitions=[[DATA, 0]])
     d.add(who, "init", **options)
 
 

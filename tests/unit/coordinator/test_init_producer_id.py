@@ -161,6 +161,45 @@ def test_a_retried_init_producer_id_is_fenced_after_a_later_transaction_was_fenc
     play(body)
 
 
+def test_a_late_init_producer_id_of_an_earlier_epoch_does_not_abort_the_open_transaction() -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        await room.init((1_000, 0))
+        current = ProducerIdAndEpoch(1_000, 1)
+        await room.add(current, P0)
+
+        assert await room.init((1_000, 0)) == InitResult(ErrorCode.PRODUCER_FENCED)  # the first of two that were sent
+
+        assert await room.end(current) == ErrorCode.NONE
+
+    play(body)
+
+
+def test_a_late_init_producer_id_of_an_earlier_producer_id_does_not_abort_the_open_transaction() -> None:
+    async def body(room: Room) -> None:
+        await room.producer()
+        room.transaction.epoch = LAST_EPOCH
+        await room.init((1_000, LAST_EPOCH))
+        current = ProducerIdAndEpoch(1_001, 0)
+        await room.add(current, P0)
+
+        assert await room.init((1_000, LAST_EPOCH)) == InitResult(ErrorCode.PRODUCER_FENCED)
+
+        assert await room.end(current) == ErrorCode.NONE
+
+    play(body)
+
+
+def test_a_producer_that_continues_aborts_its_own_open_transaction() -> None:
+    async def body(room: Room) -> None:
+        current = await room.ongoing()
+        assert (await room.init(current)).error == ErrorCode.CONCURRENT_TRANSACTIONS
+        await settle()
+        assert (room.transaction.state, room.transaction.epoch) == (COMPLETE_ABORT, 1)
+
+    play(body)
+
+
 def test_init_producer_id_with_another_producer_id_is_fenced() -> None:
     async def body(room: Room) -> None:
         await room.producer()

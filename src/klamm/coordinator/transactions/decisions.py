@@ -64,7 +64,7 @@ def plan_init(
     if transaction.state in PREPARED:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if transaction.state is ONGOING:
-        return InitStep.FENCE
+        return ErrorCode.PRODUCER_FENCED if _is_late(transaction, expected) else InitStep.FENCE
     if transaction.is_epoch_exhausted and (expected is None or expected.epoch == transaction.epoch):
         if new_producer_id is None:
             return InitStep.ROTATE
@@ -80,6 +80,16 @@ def _is_known(transaction: Transaction, expected: ProducerIdAndEpoch) -> bool:
         or expected.producer_id == transaction.producer_id
         or (expected.producer_id == transaction.last_producer_id and is_exhausted(expected.epoch))
     )
+
+
+def _is_late(transaction: Transaction, expected: ProducerIdAndEpoch | None) -> bool:
+    """Whether the request of a continuing producer is older than the epoch in which the open transaction began.
+
+    It must not abort that transaction. An epoch that was raised to fence its producer, and could not be stored, does
+    not count: the producer that asks again goes on with the fencing.
+    """
+    current = ProducerIdAndEpoch(transaction.producer_id, transaction.epoch)
+    return expected not in (None, current) and not transaction.has_failed_fence
 
 
 def _plan_epoch(transaction: Transaction, expected: ProducerIdAndEpoch | None, timeout_ms: int, now_ms: int) -> Plan:
