@@ -63,8 +63,9 @@ async function produce(topic, first, count) {
 async function seek(topic) {
   const admin = kafka.admin();
   await admin.connect();
-  const [{ low, high }] = await admin.fetchTopicOffsets(topic);
-  const [{ offset }] = await admin.fetchTopicOffsetsByTimestamp(topic, 3000);
+  const ofFirst = (found) => found.find(({ partition }) => partition === 0); // they come in the order of the leaders
+  const { low, high } = ofFirst(await admin.fetchTopicOffsets(topic));
+  const { offset } = ofFirst(await admin.fetchTopicOffsetsByTimestamp(topic, 3000));
   await admin.disconnect();
   const positions = [
     ["offset", "1"],
