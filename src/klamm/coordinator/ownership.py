@@ -6,7 +6,8 @@ comes late is ignored (KAFKA-10614).
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,6 +78,7 @@ class PartitionOwnership(ABC):
         self._buffer_size = buffer_size
         self._journal = journal
         self._one_at_a_time = asyncio.Lock()
+        self._works = 0
 
     @abstractmethod
     def partition(self, number: int) -> CoordinatedPartition:
@@ -166,7 +168,7 @@ class PartitionOwnership(ABC):
         """
         backoff_s = FIRST_RETRY_BACKOFF_S
         while partition.loading is loading:
-            async with self._one_at_a_time:
+            async with self._turn():
                 if partition.loading is not loading:
                     return
                 try:
@@ -184,6 +186,27 @@ class PartitionOwnership(ABC):
             if partition.loading is loading:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, MAX_RETRY_BACKOFF_S)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait until no other partition is being loaded."""
+        with self.long_work():
+            async with self._one_at_a_time:
+                yield
+
+    @contextmanager
+    def long_work(self) -> Iterator[None]:
+        """Do work in time slices that may create or free many objects.
+
+        When the last of such works has ended, the garbage collector has all objects again, see `memory.LongWork`.
+        """
+        self._works += 1
+        try:
+            yield
+        finally:
+            self._works -= 1
+            if not self._works:
+                self._slices.close()
 
     async def _load_and_serve(self, number: int, partition: CoordinatedPartition, loading: Loading) -> None:
         """Load the partition, and serve it if this broker still leads it then."""

@@ -15,7 +15,7 @@ from klamm.coordinator.records import group_key, offset_key, offset_value
 from klamm.coordinator.states import EMPTY, PREPARING_REBALANCE, STABLE
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.runtime.time_slices import COUNTED_ITEMS
+from klamm.runtime.time_slices import COUNTED_ITEMS, CountedSlices
 from klamm.wire.records import ControlType, EndMarker, NewRecord, build_batch, build_end_marker, header_at
 from klamm.wire.records.batch import sealed_batch
 
@@ -164,6 +164,40 @@ def test_the_offsets_of_an_unloaded_group_are_freed_while_other_requests_are_ser
             await asyncio.sleep(0)
             passes += 1
         assert passes >= PASSES - 1
+
+    play(body)
+
+
+class ClosedSlices(CountedSlices):
+    """Counts how often the work was ended."""
+
+    closed = 0
+
+    def close(self) -> None:
+        super().close()
+        self.closed += 1
+
+
+def test_the_garbage_collector_has_all_objects_again_when_loads_and_unloads_have_ended() -> None:
+    async def body(room: Room) -> None:
+        await write(room, build_batch(many_offsets()))
+        other = room.restart()
+        ownership = other.groups._ownership
+        slices = ownership._slices = ClosedSlices()
+
+        for number in range(3):
+            ownership.elected(number, 1)
+        while ownership.partition(1).loading is not None:
+            assert slices.closed == 0
+            await asyncio.sleep(0)
+        assert (ownership.partition(2).loading is not None, slices.closed) == (True, 0)
+        await settle()
+        assert slices.closed == 1
+
+        ownership.resigned(0, 2)
+        assert slices.closed == 1
+        await settle()
+        assert slices.closed == 2
 
     play(body)
 

@@ -104,12 +104,13 @@ class Ownership(PartitionOwnership):
 
         JoinGroup and SyncGroup requests that wait in them get NOT_COORDINATOR.
         """
-        for group in groups.values():
-            await self._slices.checkpoint()
-            await self._slices.run(_end_members(group))
-        while groups:
-            await self._slices.checkpoint()
-            await self._slices.clear(groups.popitem()[1].offsets.committed)
+        with self.long_work():
+            for group in groups.values():
+                await self._slices.checkpoint()
+                await self._slices.run(_end_members(group))
+            while groups:
+                await self._slices.checkpoint()
+                await self._slices.clear(groups.popitem()[1].offsets.committed)
 
     def observe_load(self, duration_ms: float) -> None:
         """Record, for the metrics, a loaded partition and how long it took."""
