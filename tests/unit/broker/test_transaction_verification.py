@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.replica_cluster import P0, ReplicaCluster
+from tests.unit.replication.control_requests import stop
 
 from klamm.broker.transaction_verification import TransactionalBatches, TransactionVerification
 from klamm.client.errors import ConnectionLost, UnsupportedVersion
@@ -157,6 +158,27 @@ def test_a_late_batch_is_refused_also_by_a_leader_that_did_not_see_the_transacti
         assert await leader.verify(1) == {}
         await leader.end()
         assert await leader.append(1) == ErrorCode.INVALID_TXN_STATE
+
+    run(body)
+
+
+def test_a_transactional_batch_is_refused_if_its_topic_was_made_anew_during_its_verification(run: Run) -> None:
+    async def body(leader: Leader) -> None:
+        async def make_anew() -> None:
+            await stop(leader.cluster, -2, deletes=True)
+            await leader.cluster.elect(1)
+
+        leader.coordinator.on_ask = make_anew
+        assert await leader.verify() == {}
+        assert await leader.append() == ErrorCode.INVALID_TXN_STATE
+
+    run(body)
+
+
+def test_a_batch_is_refused_if_the_broker_stopped_leading_its_partition_during_its_verification(run: Run) -> None:
+    async def body(leader: Leader) -> None:
+        leader.coordinator.on_ask = lambda: leader.cluster.elect(2)
+        assert await leader.verify() == {P0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
     run(body)
 
