@@ -42,6 +42,15 @@ def test_a_restarted_static_follower_of_a_stable_group_causes_no_rebalance() -> 
     play(body)
 
 
+def test_a_static_member_may_restart_in_a_group_of_the_maximum_size() -> None:
+    async def body(room: Room) -> None:
+        await static_group(room)
+        assert (await room.join_now(instance_id="i1")).error is ErrorCode.NONE
+        assert (await room.join_now(instance_id="i2")).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    play(body, group_max_size=2)
+
+
 def test_a_restarted_static_leader_that_can_skip_the_assignment_gets_the_members() -> None:
     async def body(room: Room) -> None:
         await static_group(room)

@@ -26,7 +26,7 @@ class JoinDecision(NamedTuple):
 
 def decide_join(group: Group, request: JoinRequest, max_size: int) -> JoinDecision:
     """Decide the next step for a JoinGroup request, in Kafka's order of checks."""
-    if not has_room(group, request.member_id, max_size):
+    if not has_room(group, request.member_id or group.static_members.get(request.instance_id or "", ""), max_size):
         return _refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
     if group.state is DEAD:
         return _refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -44,7 +44,10 @@ def decide_join(group: Group, request: JoinRequest, max_size: int) -> JoinDecisi
 
 
 def has_room(group: Group, member_id: str, max_size: int) -> bool:
-    """Whether `group.max.size` allows the member to join, or it is a member already."""
+    """Whether `group.max.size` allows the member to join, or it is a member already.
+
+    A static member that comes back without its member id is one, and takes no other's place.
+    """
     if group.state in (EMPTY, DEAD):
         return True
     member = group.members.get(member_id)
