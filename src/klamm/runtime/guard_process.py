@@ -185,17 +185,26 @@ def record_of(status: int | None) -> bytes:
 def close_session(session: Session, record: bytes) -> str:
     """Record how the process ended, then close the session; return what happened, in a few words.
 
-    All servers are tried in turn, at least once, until the session's timeout is over: then the ensemble has ended it.
+    All servers are tried in turn, each at all addresses of its name, at least once, until the session's timeout is
+    over: then the ensemble has ended it. A server may accept a connection and not serve it, as one without a quorum.
     """
     deadline = time.monotonic() + session.timeout_ms / 1000
     failure = "it names no server"
     while True:
         for host, port in session.servers:
             try:
-                with socket.create_connection((host, port), _CONNECT_TIMEOUT_S) as connection:
-                    return "closed" if _close_over(connection, session, record) else "had ended before"
-            except (OSError, struct.error, ValueError) as error:
+                addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            except (OSError, ValueError) as error:
                 failure = f"{host}:{port}: {error}"
+                continue
+            for family, kind, protocol, _, address in addresses:
+                try:
+                    with socket.socket(family, kind, protocol) as connection:
+                        connection.settimeout(_CONNECT_TIMEOUT_S)
+                        connection.connect(address)
+                        return "closed" if _close_over(connection, session, record) else "had ended before"
+                except (OSError, struct.error, ValueError) as error:
+                    failure = f"{host}:{port}: {error}"
         if time.monotonic() >= deadline:
             return f"could not be closed within its timeout of {session.timeout_ms} ms ({failure})"
         time.sleep(_PAUSE_S)

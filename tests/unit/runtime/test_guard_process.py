@@ -3,8 +3,11 @@
 import os
 import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +16,7 @@ from klamm.runtime import guard_process
 from klamm.runtime.guard_process import (
     Session,
     apply_line,
+    close_session,
     open_parent,
     read_wait_status,
     record_of,
@@ -159,3 +163,39 @@ def test_the_crash_guard_records_an_exit_status_or_an_unknown_end() -> None:
 
 def test_a_running_process_has_no_wait_status(child: subprocess.Popen[bytes]) -> None:
     assert read_wait_status(os.pidfd_open(child.pid), child.pid) is None
+
+
+def serve_one_session(listening: socket.socket, closes: list[bytes]) -> None:
+    """Grant one connection its session as a ZooKeeper server does, and take the request that closes it."""
+    connection, _ = listening.accept()
+    with connection:
+        if not (connect := connection.recv(4096)):
+            return
+        granted = struct.pack(">iiQ", 0, 6000, struct.unpack_from(">Q", connect, 20)[0])
+        connection.sendall(struct.pack(">i", len(granted)) + granted)
+        closes.append(connection.recv(4096))
+        connection.sendall(struct.pack(">iiqi", 16, 3, 0, 0))
+
+
+def test_the_crash_guard_tries_all_addresses_of_a_zookeeper_server_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    closes: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as serving, socket.create_server(("127.0.0.1", 0)) as mute:
+        serving.settimeout(10)
+        mute.settimeout(10)
+        hang_up = threading.Thread(target=lambda: mute.accept()[0].close())
+        serve = threading.Thread(target=lambda: serve_one_session(serving, closes))
+        hang_up.start()
+        serve.start()
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", server.getsockname()) for server in (mute, serving)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, *_, **__: found)
+        session = Session(0x1F, b"secret", 1, [("zookeeper", 2181)], "")
+
+        outcome = close_session(session, b"")
+
+        monkeypatch.undo()
+        if outcome != "closed":
+            socket.create_connection(serving.getsockname()).close()  # ends the thread
+        hang_up.join()
+        serve.join()
+    assert outcome == "closed"
+    assert [struct.unpack(">iii", close) for close in closes] == [(8, 3, -11)]
