@@ -15,7 +15,7 @@ from klamm.config.node_config import NodeConfig
 from klamm.model.ids import BrokerId
 from klamm.runtime.crash_guard import Guard, GuardedSession, NoCrashGuard
 from klamm.runtime.world import World
-from klamm.zk.errors import NoAuth
+from klamm.zk.errors import AuthFailed, SessionClosed, SessionExpired, ZkError
 from klamm.zk.process_ends import process_end_path
 from klamm.zk.store import Store
 
@@ -81,12 +81,18 @@ class CrashGuard:
             self._tell(lambda guard: guard.forget(session_id))
 
     async def begin_record(self, store: Store, broker: BrokerId) -> None:
-        """Let the crash guard record in ZooKeeper how this process ended; remove the record of an earlier process."""
+        """Let the crash guard record in ZooKeeper how this process ended; remove the record of an earlier process.
+
+        The node does not need it to run: where ZooKeeper refuses, the end is not recorded. Raises ZkError where the
+        session has ended.
+        """
         if not self._is_enabled:
             return
         try:
             await store.begin_process_record(broker)
-        except NoAuth as error:
+        except (SessionExpired, SessionClosed, AuthFailed):
+            raise
+        except ZkError as error:
             log.warning(
                 "cannot prepare the record in ZooKeeper of how this process ends: the end will not be recorded",
                 reason=str(error),

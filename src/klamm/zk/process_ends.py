@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from klamm.model.ids import BrokerId
-from klamm.zk.errors import NoNode, ZkCode
+from klamm.zk.errors import NoNode, NotEmpty, ZkCode
 from klamm.zk.port import ZooKeeperClient
 from klamm.zk.znodes import PROCESS_ENDS, Int32, MalformedZnode, decode_json
 
@@ -29,12 +29,18 @@ def process_end_path(broker: BrokerId) -> str:
 
 
 async def begin_process_record(client: ZooKeeperClient, broker: BrokerId) -> None:
-    """Remove the record about the broker's earlier process. Raises ZkError where ZooKeeper does not allow it."""
+    """Remove the record about the broker's earlier process, or its content where another client keeps znodes below it.
+
+    Raises ZkError where ZooKeeper does not allow it.
+    """
     await client.ensure_paths([PROCESS_ENDS])
+    path = process_end_path(broker)
     try:
-        await client.delete(process_end_path(broker))
+        await client.delete(path)
     except NoNode:
         return
+    except NotEmpty:
+        await client.set(path, None)
 
 
 async def read_process_ends(client: ZooKeeperClient, registered: Mapping[BrokerId, int]) -> dict[BrokerId, str]:

@@ -131,6 +131,9 @@ async def test_process_end_records_are_read_per_broker_and_deleted_by_the_starti
     assert set(await read_process_ends(client, {broker: 0, other: registered_later})) == {broker}
     await begin_process_record(client, broker)
     assert set(await read_process_ends(client, {broker: 0, other: 0})) == {other}
+    await client.create(process_end_path(other) + "/foreign", None)
+    await begin_process_record(client, other)
+    assert await read_process_ends(client, {other: 0}) == {}
     await client.close()
 
 

@@ -3,13 +3,14 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
 from structlog.testing import capture_logs
 
 from klamm.broker.crash_guard import CrashGuard
 from klamm.config.node_config import parse_node_config
 from klamm.runtime.crash_guard import Guard, GuardedSession, NoCrashGuard
 from klamm.runtime.world import real_world
-from klamm.zk.errors import NoAuth
+from klamm.zk.errors import NoAuth, NoChildrenForEphemerals, NotEmpty, SessionExpired, ZkError
 
 SESSION = GuardedSession(7, b"secret", 6000, [("zk-1", 2181)])
 CONFIG = b"zookeeper.connect=zk-1:2181/kafka\nlog.dirs=/data\n"
@@ -102,17 +103,23 @@ async def test_the_crash_guard_gets_the_record_path_with_chroot_once_the_broker_
     await crash_guard.close()
 
 
-async def test_the_crash_guard_works_without_a_record_where_an_acl_forbids_writing_the_record() -> None:
+@pytest.mark.parametrize("refusal", [NoAuth("/klamm"), NoChildrenForEphemerals("/klamm"), NotEmpty("/klamm")])
+async def test_the_crash_guard_works_without_a_record_where_zookeeper_refuses_to_write_it(refusal: ZkError) -> None:
     guards = ScriptedGuards()
     crash_guard = part(guards)
     crash_guard.watch(SESSION)
     await crash_guard.start()
     guard = await guards.started.get()
 
-    await crash_guard.begin_record(Records(NoAuth("/klamm")), 4)  # type: ignore[arg-type]
+    await crash_guard.begin_record(Records(refusal), 4)  # type: ignore[arg-type]
 
     assert guard.told == [SESSION]
     await crash_guard.close()
+
+
+async def test_a_node_whose_session_ends_while_it_prepares_the_process_record_starts_again() -> None:
+    with pytest.raises(SessionExpired):
+        await part(ScriptedGuards()).begin_record(Records(SessionExpired("/klamm")), 4)  # type: ignore[arg-type]
 
 
 async def test_a_crash_guard_that_ended_is_replaced_and_its_replacement_gets_all_sessions() -> None:
