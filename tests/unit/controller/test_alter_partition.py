@@ -8,7 +8,8 @@ from tests.support.controller_room import Room, alter_partition
 
 from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.alter_partition import Proposal, Verdict, check_sender, judge
-from klamm.controller.events import AlterPartitionReceived
+from klamm.controller.events import AlterPartitionReceived, ResumeAfterFailure
+from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.topic import Partition
@@ -305,14 +306,60 @@ async def test_alter_partition_of_an_unknown_topic_id_or_topic_name_is_refused()
     assert by_name.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_alter_partition_gets_invalid_update_version_if_the_state_changed_in_zookeeper() -> None:
+async def test_a_leader_whose_isr_change_lost_to_another_clients_write_gets_that_state_in_a_new_leader_epoch() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
-    room.write_state("a-0", room.stored("a-0"))
+    room.write_state("a-0", room.stored("a-0")._replace(isr=ids("13")))
 
     response, requests = await ask(room)
 
     assert response.topics[0].partitions[0].error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert requests == ["UMR a-0=1/[1,2,3]/0/0 -> 1,2,3"]  # as Kafka: everything asked for, changed or not
+    assert requests == [
+        "UMR a-0=1/[1,2,3]/0/0 -> 1,2,3",  # as Kafka: everything asked for, changed or not
+        "LISR a-0=1/[1,3]/1/2 -> 1,2,3",
+        "UMR a-0=1/[1,3]/1/2 -> 1,2,3",
+    ]
+    again, _ = await ask(room, leader_epoch=1, partition_epoch=2, isr=(1, 2, 3))
+    assert again.topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert room.now("a-0") == "1 / [1,2,3] / 1 / 3"
+
+
+@pytest.mark.parametrize("leader", [-1, 4], ids=["none", "a broker without a replica"])
+async def test_a_partition_to_which_another_client_gave_no_leader_that_can_lead_gets_one(leader: int) -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.write_state("a-0", room.stored("a-0")._replace(leader=BrokerId(leader), isr=ids("23")))
+
+    _, requests = await ask(room)
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 2"
+    assert requests[1:] == ["LISR a-0=2/[2,3]/1/2 -> 1,2,3", "UMR a-0=2/[2,3]/1/2 -> 1,2,3"]
+
+
+@pytest.mark.parametrize("step", ["read", "write"])
+async def test_another_clients_state_that_zookeeper_refuses_is_adopted_once_it_does_not(step: str) -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.write_state("a-0", room.stored("a-0"))
+    path = "/brokers/topics/a/partitions/0/state"
+    attempts: list[Sequence[Op]] = []
+
+    def forbid_after_the_conflict(ops: Sequence[Op]) -> None:
+        if step == "read":
+            room.ensemble.unreadable.add(path)
+        elif attempts:
+            room.ensemble.unwritable.add(path)
+        attempts.append(ops)
+
+    room.ensemble.before_multi = forbid_after_the_conflict
+    await ask(room)
+    assert room.term.store.writer.pop_refused_paths() == [path]
+    room.ensemble.before_multi = lambda ops: None
+    room.ensemble.unwritable.clear()
+    room.ensemble.unreadable.clear()
+
+    requests = await room.handle(on_resume_after_failure, ResumeAfterFailure())
+
+    assert room.now("a-0") == "1 / [1,2,3] / 1 / 2"
+    assert requests[0] == "LISR a-0=1/[1,2,3]/1/2 -> 1,2,3"
+    assert await room.handle(on_resume_after_failure, ResumeAfterFailure()) == []
 
 
 async def test_alter_partition_succeeds_although_the_reply_to_its_zookeeper_write_was_lost() -> None:

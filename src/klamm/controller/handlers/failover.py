@@ -14,6 +14,7 @@ from klamm.controller.events import ResumeAfterFailure
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
 from klamm.controller.handlers.cluster_services import begin_expiring_tokens, set_up_features
 from klamm.controller.handlers.elections import begin_rebalancing, on_listed_election
+from klamm.controller.handlers.foreign_states import adopt_foreign_states
 from klamm.controller.handlers.mirrored import take_mirror
 from klamm.controller.handlers.partitions import bring_online, electable_partitions, trigger_online
 from klamm.controller.handlers.pending_deletions import (
@@ -92,6 +93,7 @@ async def on_resume_after_failure(term: TermContext, event: ResumeAfterFailure) 
     Brokers in transition are skipped: the BrokerChange event that handles them is retried, too.
     """
     await remove_finished_records(term)
+    await adopt_foreign_states(term, ())
     await trigger_online(term)
     await replicas_offline(term, not_to_be_deleted(term, await _offline_replicas_in_isrs(term)))
     to_complete = [p for p in term.context.to_complete if not term.context.is_to_be_deleted(p)]

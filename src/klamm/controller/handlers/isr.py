@@ -14,6 +14,7 @@ from klamm.controller.decisions.alter_partition import (
 )
 from klamm.controller.decisions.plans import StatePlan
 from klamm.controller.events import AlterPartitionReceived, IsrChangeNotification
+from klamm.controller.handlers.foreign_states import adopt_foreign_states
 from klamm.controller.handlers.notifications import notifications
 from klamm.controller.handlers.reassignment import complete_if_in_sync
 from klamm.controller.handlers.state_changes import States, StatesChanged, change_states
@@ -47,7 +48,10 @@ class _JudgedProposal(NamedTuple):
 
 
 async def on_alter_partition(term: TermContext, event: AlterPartitionReceived) -> None:
-    """Check each partition, write accepted ISRs, notify all brokers, answer; then complete reassignments."""
+    """Check each partition, write accepted ISRs, notify all brokers, answer; then complete reassignments.
+
+    A leader whose proposal lost to the write of another client is told of that state: it waits for a LeaderAndIsr.
+    """
     request = event.request
     sender = check_sender(term.context, BrokerId(request.broker_id), request.broker_epoch)
     if sender is not ErrorCode.NONE:
@@ -59,6 +63,7 @@ async def on_alter_partition(term: TermContext, event: AlterPartitionReceived) -
     term.batch.add_metadata(term.context.registered, (a.partition for a in judged if a.partition is not None))
     await term.send_requests()
     event.answer(_response(judged, changed, event.version))
+    await adopt_foreign_states(term, _lost_to_others(judged, changed))
     accepted = {a.partition: None for a in judged if a.partition in changed.reached or a.verdict.current is not None}
     await complete_if_in_sync(term, [p for p in accepted if p is not None])
 
@@ -81,6 +86,12 @@ async def _write(term: TermContext, judged: list[_JudgedProposal]) -> StatesChan
         term.apply_isr_changes(written)
 
     return await change_states(term, "alter-partition", known, plan, apply)
+
+
+def _lost_to_others(judged: list[_JudgedProposal], changed: StatesChanged) -> list[Partition]:
+    """The partitions whose accepted ISR was not written, because another client wrote the state."""
+    accepted = (a.partition for a in judged if a.partition is not None and a.verdict.write is not None)
+    return [p for p in accepted if p not in changed.reached and p not in changed.failed]
 
 
 def _judge(
