@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from tests.support.controller_room import Room, alter_partition
 from tests.unit.controller.reassigning import ask, ids, join, room_with
 
@@ -16,6 +17,7 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.telemetry.journal_reader import Entry
 from klamm.zk import znodes
 from klamm.zk.operations import Create, Op, Set
+from klamm.zk.process_ends import process_end_path
 
 
 def last(room: Room, kind: str, **facts: object) -> Entry:
@@ -126,3 +128,20 @@ async def test_deletion_of_an_unreadable_topic_is_refused_and_its_request_znode_
     assert refused.facts["topics"] == ["a"]
     assert "cannot be read" in refused.facts["why"]
     assert znodes.delete_topic_path("a") in room.ensemble.nodes
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
+async def test_a_new_controller_journals_only_ends_of_processes_that_none_has_handled(leads: bool) -> None:
+    room = await Room.open(topics={"a": [(3, 2, 1) if leads else (2, 3, 1)]})
+    room.ensemble.apply([Create(path) for path in ("/klamm", znodes.PROCESS_ENDS)])
+    room.kill(3)
+    room.ensemble.apply([Create(process_end_path(BrokerId(3)), b'{"version":1,"signal":9}')])
+
+    await room.become_controller()
+    assert last(room, "found", dead=[3]).facts["ended"].keys() == {"3"}
+    assert "3" not in room.now("a-0").split(" / ")[1]
+    before = len(room.entries("found"))
+    room.kill(2)
+    await room.become_controller()
+
+    assert [e.facts for e in room.entries("found")[before:] if "ended" in e.facts] == []

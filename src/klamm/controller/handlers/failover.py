@@ -81,10 +81,25 @@ async def on_controller_failover(term: TermContext) -> None:
 
 
 async def _journal_ended_brokers(term: TermContext) -> None:
-    """Journal how the processes of brokers that are gone ended, where their crash guards recorded it."""
+    """Journal how the processes of brokers ended that no controller has handled yet, where their guards recorded it.
+
+    The end of a broker that an earlier controller has taken out of all ISRs is not what this event is about.
+    """
     gone = dict.fromkeys((b for b in term.context.replica_states if b not in term.context.registered), 0)
-    if ends := await term.store.read_process_ends(gone):
-        term.journal.found(term.cause, dead=sorted(ends), ended=ends)
+    ends = await term.store.read_process_ends(gone)
+    if unhandled := [b for b in sorted(ends) if await _is_in_use(term, b)]:
+        term.journal.found(term.cause, dead=unhandled, ended={b: ends[b] for b in unhandled})
+
+
+async def _is_in_use(term: TermContext, broker: BrokerId) -> bool:
+    """Whether the broker leads a partition, or is in an ISR beside others."""
+    if term.context.led_by.get(broker):
+        return True
+    async for chunk in term.slices.over(term.context.replicas_on(broker)):
+        isrs = {p.leadership.isr for p in chunk if p.leadership is not None}
+        if any(broker in isr and len(isr) > 1 for isr in isrs):
+            return True
+    return False
 
 
 async def on_resume_after_failure(term: TermContext, event: ResumeAfterFailure) -> None:
