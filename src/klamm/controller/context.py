@@ -122,6 +122,8 @@ class ControllerContext:
     """Partitions that have their target, while ZooKeeper refused the rest of phase B: their leader may not know it."""
     foreign_states: Partitions = field(default_factory=dict)
     """Partitions whose state another client wrote; their leader does not know it, and cannot change the ISR."""
+    restarted_members: dict[Partition, tuple[BrokerId, ...]] = field(default_factory=dict)
+    """ISR members that restarted before the term began, and could not be removed from the ISR yet."""
     last_sent_assignments: dict[Partition, tuple[ReplicaAssignment, int]] = field(default_factory=dict)
     """The assignment and leader epoch last sent to all replicas of a moving partition. A retry of the same step does
     not send them again. Cleared when a broker starts."""
@@ -349,6 +351,7 @@ class ControllerContext:
             self.reassigning.pop(partition, None)
             self.to_complete.pop(partition, None)
             self.foreign_states.pop(partition, None)
+            self.restarted_members.pop(partition, None)
             self.last_sent_assignments.pop(partition, None)
             self.half_deleted.pop(partition, None)
             self.led_by.get(partition.leader, {}).pop(partition, None)

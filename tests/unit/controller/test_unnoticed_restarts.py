@@ -1,8 +1,11 @@
 """Brokers that restart while there is no controller: the next one treats them as restarted, by their registration."""
 
 import pytest
-from tests.support.controller_room import Room
+from tests.support.controller_room import Room, alter_partition
 
+from klamm.controller.events import ResumeAfterFailure
+from klamm.controller.handlers.failover import on_resume_after_failure
+from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
 from klamm.model.ids import BrokerId
@@ -46,6 +49,37 @@ async def test_a_failover_removes_a_follower_that_restarted_while_no_controller_
     await take_over(room)
 
     assert room.now("a-0") == "1 / [1,3] / 1 / 1"
+
+
+@pytest.mark.parametrize("restarted", [1, 2], ids=["leader", "follower"])
+async def test_a_restarted_member_that_zookeeper_refuses_to_replace_is_replaced_once_it_does_not(
+    restarted: int,
+) -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)]})
+    await restart(room, restarted)
+    room.ensemble.unwritable.add("/brokers/topics/a/partitions/0/state")
+    await take_over(room)
+    assert room.now("a-0") == "1 / [1,2,3] / 0 / 0"
+    room.ensemble.unwritable.clear()
+
+    await room.handle(on_resume_after_failure, ResumeAfterFailure())
+
+    replaced = {1: "2 / [2,3] / 2 / 2", 2: "1 / [1,3] / 1 / 1"}[restarted]
+    assert (room.now("a-0"), room.now("b-0")) == (replaced, replaced)
+    assert room.partition("a-0").state is PartitionState.ONLINE
+    assert await room.handle(on_resume_after_failure, ResumeAfterFailure()) == []
+
+
+async def test_a_restarted_member_that_left_the_isr_meanwhile_is_not_removed_again() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    await restart(room, 2)
+    room.ensemble.unwritable.add("/brokers/topics/a/partitions/0/state")
+    await take_over(room)
+    room.ensemble.unwritable.clear()
+    await room.handle(on_alter_partition, alter_partition(room, 1, 0, 0, [1, 3]))
+
+    assert await room.handle(on_resume_after_failure, ResumeAfterFailure()) == []
+    assert room.now("a-0") == "1 / [1,3] / 0 / 1"
 
 
 async def test_a_failover_keeps_the_isr_and_increments_the_leader_epoch_if_all_members_restarted() -> None:

@@ -35,7 +35,7 @@ from klamm.controller.steps import READ_PARTITIONS, REQUEST_PARTITIONS, WRITE_PA
 from klamm.controller.term_context import TermContext
 from klamm.controller.topic import Partition, Topic
 from klamm.controller.whole_topics import may_be_sent_whole, parts_of, sent_to_live_replicas
-from klamm.model.ids import BrokerId
+from klamm.model.ids import NO_BROKER, BrokerId
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS, PREFERRED_ELECTION
 
@@ -109,6 +109,7 @@ async def on_resume_after_failure(term: TermContext, event: ResumeAfterFailure) 
     """
     await remove_finished_records(term)
     await adopt_foreign_states(term, ())
+    await _retry_restarted_members(term)
     await trigger_online(term)
     await replicas_offline(term, not_to_be_deleted(term, await _offline_replicas_in_isrs(term)))
     to_complete = [p for p in term.context.to_complete if not term.context.is_to_be_deleted(p)]
@@ -157,11 +158,16 @@ async def _replace_restarted_members(term: TermContext) -> None:
     """Remove brokers from ISRs that restarted while there was no controller, before they are told that they lead.
 
     They may have lost records in a power loss. Without a new leader epoch, a leader would write others in their place,
-    and followers would not notice.
+    and followers would not notice. What ZooKeeper refuses is tried again by ResumeAfterFailure.
     """
-    if not term.settings.replaces_restarted_replicas:
-        return
-    restarted = await _members_restarted_unnoticed(term)
+    if term.settings.replaces_restarted_replicas:
+        term.context.restarted_members = await _members_restarted_unnoticed(term)
+        await _remove_restarted_members(term)
+
+
+async def _remove_restarted_members(term: TermContext) -> list[Partition]:
+    """Remove `restarted_members` from their ISRs; returns the partitions that were written."""
+    restarted, changed = term.context.restarted_members, list[Partition]()
 
     async def plan(stored: States) -> StatePlan:
         """Return the stored states without restarted members, to write."""
@@ -170,10 +176,32 @@ async def _replace_restarted_members(term: TermContext) -> None:
     def apply(_: StatePlan, written: States) -> None:
         """Put the written states into the controller's memory."""
         term.apply_restarts(restarted, written)
+        changed.extend(written)
 
-    await gather_limited(
-        change_known_states(term, "restart", chunk, plan, apply) for chunk in chunks(restarted, WRITE_PARTITIONS)
-    )
+    steps = (change_known_states(term, "restart", chunk, plan, apply) for chunk in chunks(restarted, WRITE_PARTITIONS))
+    reached = [p for done in await gather_limited(steps) for p in done.reached]
+    for p in reached:
+        del restarted[p]
+    return changed
+
+
+async def _retry_restarted_members(term: TermContext) -> None:
+    """Remove restarted members that ZooKeeper refused to remove at the failover, and tell the others.
+
+    A member that left the ISR since, or whose topic is to be deleted, needs nothing any more.
+    """
+    context = term.context
+    for p, members in list(context.restarted_members.items()):
+        left = tuple(b for b in members if p.leadership is not None and b in p.leadership.isr)
+        if left and not context.is_to_be_deleted(p):
+            context.restarted_members[p] = left
+        else:
+            del context.restarted_members[p]
+    changed = await _remove_restarted_members(term)
+    context.move([p for p in changed if p.leader == NO_BROKER], PartitionState.OFFLINE)
+    for p in changed:
+        if p.leader != NO_BROKER:
+            term.batch.add_leader_and_isr(p.replicas, p, is_new=False)
 
 
 async def _members_restarted_unnoticed(term: TermContext) -> dict[Partition, tuple[BrokerId, ...]]:
