@@ -167,7 +167,9 @@ class Channel:
         """Set while no request waits for its answer, and once the channel is closed."""
         self.is_idle.set()
         self._connection: BrokerConnection | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller-to-broker-{broker.id}")
+        self._task: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(
+            self._run(), name=f"controller-to-broker-{broker.id}"
+        )
 
     @property
     def waiting(self) -> int:
@@ -200,9 +202,14 @@ class Channel:
             self._ports.put(TopicDeletionStopReplicaResponseReceived(self._broker.id, self._broker.epoch, errors))
 
     async def close(self) -> None:
-        """Stop sending first, then close the connection (KAFKA-4959)."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        """Stop sending first, then close the connection (KAFKA-4959).
+
+        The cancelled task keeps its last frame, and so this channel with the context of the whole term: it is let go.
+        """
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         self._disconnect()
         self.is_idle.set()
         while len(self._pending):

@@ -213,6 +213,7 @@ class Controller:
             self._event_task.cancel()  # it may wait for a ZooKeeper that is gone (KAFKA-9189)
             await asyncio.gather(self._event_task, return_exceptions=True)
         await self._election.resign("", "shut down")
+        self._election.close()
         self._journal.flush()
 
     async def session_expired(self) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from klamm.controller.channels import ChannelPorts, Channels
 from klamm.controller.context import ControllerContext
 from klamm.controller.handlers.failover import on_controller_failover
+from klamm.controller.loading import free_context
 from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.mirror import Mirror
 from klamm.controller.observer import Observer
@@ -77,6 +78,13 @@ class ControllerElection:
         self._standby = standby
         self._store: Store | None = None
         self.term: TermContext | None = None
+        self._freeing: dict[asyncio.Task[None], None] = {}
+        """Tasks that free the contexts of ended terms."""
+
+    def close(self) -> None:
+        """Stop freeing what ended terms left: the process ends."""
+        for task in self._freeing:
+            task.cancel()
 
     def use_session(self, store: Store) -> None:
         """Use this ZooKeeper session from now on."""
@@ -226,6 +234,11 @@ class ControllerElection:
         self._journal.controller_epoch = 0
         if self._standby is not None:
             self._standby.resume()
+        freeing = asyncio.get_running_loop().create_task(
+            free_context(term.context, self._ports.make_slices()), name="free-ended-term"
+        )
+        self._freeing[freeing] = None
+        freeing.add_done_callback(self._freeing.pop)
 
     async def _delete_znode_without_term(self, store: Store, holder: ControllerZnode, cause: str) -> None:
         """Delete the `/controller` that this session owns while this node has no term."""

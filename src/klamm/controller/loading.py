@@ -66,6 +66,21 @@ async def remove_topics(context: ControllerContext, slices: Slices, names: Colle
         context.remove_topic(name)
 
 
+async def free_context(context: ControllerContext, slices: Slices) -> None:
+    """Free the topics and partitions of a context that is not used any more, in pieces.
+
+    Freeing them at once would block the loop.
+    """
+    listed = (context.reassigning, context.to_complete, context.half_deleted, context.last_sent_assignments)
+    for partitions in (*context.led_by.values(), *context.in_state.values(), *context.offline_dirs.values(), *listed):
+        await slices.clear(partitions)
+    for held in context.replica_states.values():
+        await slices.clear(held)
+    for topic in context.topics.values():
+        await slices.clear(topic.partitions)
+    slices.close()
+
+
 async def _list_replicas(
     context: ControllerContext, slices: Slices, partitions: Iterable[Partition], state: ReplicaState
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.changes import is_another_topic
-from klamm.controller.loading import add_partitions, add_topics, put_states, remove_topics
+from klamm.controller.loading import add_partitions, add_topics, free_context, put_states, remove_topics
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.state_encoder import StateEncoder
 from klamm.controller.states import INITIAL_REPLICA_STATE
@@ -176,13 +176,7 @@ class Mirror:
         """Free the topics and partitions of this copy in pieces: freeing them at once would hold the event loop."""
         context, self.context = self.context, ControllerContext(0)
         self._changed, self._without_state = {}, {}
-        for led in (*context.led_by.values(), context.reassigning):
-            await self.slices.clear(led)
-        for held in context.replica_states.values():
-            await self.slices.clear(held)
-        for topic in context.topics.values():
-            await self.slices.clear(topic.partitions)
-        self.slices.close()
+        await free_context(context, self.slices)
 
     # ---- notices
 

@@ -1,7 +1,9 @@
 """Controller elections, expired sessions, resignations, and answers to all callers."""
 
 import asyncio
+import gc
 import uuid
+import weakref
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -49,6 +51,34 @@ async def test_another_node_becomes_controller_when_the_controller_stops(nodes: 
     assert nodes.controller_epoch == 2
     [term] = nodes.journal(second, "ready")
     assert (term.controller_epoch, term.facts["brokers"]) == (2, [second])
+
+
+class Kept:
+    """Something that a term keeps in memory."""
+
+
+async def test_a_controller_whose_term_has_ended_keeps_nothing_of_it_in_memory(nodes: Nodes) -> None:
+    """Also without a collection of cycles: full ones are rare where few objects are created."""
+    await nodes.start(1)
+    await nodes.start(2)
+    await nodes.settle()
+    await nodes.topic("a", [(1, 2), (2, 1)])
+    term = nodes.controllers[nodes.active[0]].term
+    assert term is not None
+    topic = term.context.topics["a"]
+    kept = Kept()
+    reference = weakref.ref(kept)
+    term.context.gone_since[BrokerId(9)] = kept  # type: ignore[assignment]
+    gc.collect()
+    gc.disable()
+    try:
+        del kept, term
+        await nodes.expire(nodes.active[0])
+
+        await nodes.eventually(lambda: not topic.partitions)
+        await nodes.eventually(lambda: reference() is None)
+    finally:
+        gc.enable()
 
 
 async def test_an_expired_zookeeper_session_ends_the_controllers_term_and_the_broker_registers_again(
