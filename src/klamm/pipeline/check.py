@@ -1,7 +1,9 @@
 """Checks a pipeline before it runs: topics, schema, SQL, and whether its sink takes the result."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,17 +19,22 @@ from klamm.pipeline.yaml_tree import BadFile
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark.errors import BadOption
 from klamm.spark.option_set import Reads
+from klamm.spark.options import ReadOptions
 from klamm.spark.partitions import find_partitions
 from klamm.spark.read_client import read_client
 from klamm.spark.sink_options import write_options
 
+CHECK_S: Final = 10.0
+"""How long a check that someone waits for asks brokers that do not answer. A run may begin while they start."""
 
-def check_topics(spec: Spec) -> None:
-    """Ask the brokers for the topics of the pipeline.
+
+def check_topics(spec: Spec, longest_s: float = math.inf) -> None:
+    """Ask the brokers for the topics of the pipeline, each cluster for `longest_s` unless the file sets a time.
 
     Raises BadFile for a missing one, and for one that is both read and written; PipelineFailed without brokers.
     """
-    with _naming(spec, "source.bootstrap"), read_client(RealBlockingWorld(), spec.reads) as brokers:
+    reads = _within(spec.reads, longest_s, spec.source_options, "kafka.default.api.timeout.ms")
+    with _naming(spec, "source.bootstrap"), read_client(RealBlockingWorld(), reads) as brokers:
         try:
             find_partitions(brokers)
         except BadOption as error:
@@ -36,10 +43,11 @@ def check_topics(spec: Spec) -> None:
     written = {"dead_letter.topic": spec.dead_letter_topic}
     if spec.sink is SinkKind.TOPIC:
         written["sink.topic"] = spec.target
-    options = write_options(spec.write_to(spec.name, spec.name), Reads.BATCH)
+    of_sink = write_options(spec.write_to(spec.name, spec.name), Reads.BATCH).reads
+    reads = _within(of_sink, longest_s, spec.sink_options, "kafka.max.block.ms")
     names = {field: topic for field, topic in written.items() if topic is not None}
     field = "sink.bootstrap" if "sink.bootstrap" in spec.lines else "source.bootstrap"
-    with _naming(spec, field), read_client(RealBlockingWorld(), options.reads) as brokers:
+    with _naming(spec, field), read_client(RealBlockingWorld(), reads) as brokers:
         found = brokers.topics(list(names.values())) if names else {}
         sink_cluster = brokers.cluster_id
     for field, topic in names.items():
@@ -47,6 +55,13 @@ def check_topics(spec: Spec) -> None:
             raise BadFile(f"{spec.at(field)}: the topic {topic} does not exist. Create it with klamm topics create.")
     if sink_cluster is not None and sink_cluster == source_cluster:  # the file may name it by other addresses
         check_not_read(spec, names.values())
+
+
+def _within(reads: ReadOptions, longest_s: float, given: Mapping[str, str], option: str) -> ReadOptions:
+    """The options of a read that waits for brokers for `longest_s` at most, unless this option says how long."""
+    if option in (name.lower() for name in given):
+        return reads
+    return reads._replace(api_timeout_s=min(reads.api_timeout_s, longest_s))
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 """The directory of a pipeline: its lock, where a reset begins, and its status."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JError
 
-from klamm.pipeline import run
+from klamm.client.errors import Unreachable
+from klamm.pipeline import check, run
 from klamm.pipeline.check import check_topics
 from klamm.pipeline.errors import PipelineFailed
 from klamm.pipeline.position import Checkpoint
@@ -14,6 +16,7 @@ from klamm.pipeline.spec import parse_spec
 from klamm.pipeline.state import BatchStatus, Start, StateDirectory, StateUnusable, Status
 from klamm.pipeline.text import batch_line, status_lines
 from klamm.runtime.disk import File, RealDisk
+from klamm.spark.options import ReadOptions
 
 BATCH = BatchStatus(12, 1_000, 20_000, 204, 2.0, {"read": 1.5, "sink": 0.5}, {"orders-0": 1, "orders-1": 41_000})
 
@@ -168,6 +171,24 @@ def test_a_check_without_brokers_names_the_line_of_their_addresses() -> None:
 
     assert str(caught.value).startswith("p.yaml, line 2: source.bootstrap: ")
     assert str(caught.value).endswith(". Check that the brokers run, and correct their addresses.")
+
+
+@pytest.mark.parametrize(("options", "tries_s"), [("", 0.01), (", options: {kafka.default.api.timeout.ms: 20}", 0.02)])
+def test_a_check_asks_brokers_for_as_long_as_its_caller_waits_unless_the_file_sets_a_time(
+    monkeypatch: pytest.MonkeyPatch, options: str, tries_s: float
+) -> None:
+    given = []
+
+    def read_client(_world: object, reads: ReadOptions) -> AbstractContextManager[None]:
+        given.append(reads.api_timeout_s)
+        raise Unreachable("metadata", 0.01, OSError("no connection"))
+
+    monkeypatch.setattr(check, "read_client", read_client)
+    text = f"pipeline: p\nsource: {{bootstrap: '127.0.0.1:1', topics: t{options}}}\nsink: {{delta: t}}\n"
+    with pytest.raises(PipelineFailed):
+        check_topics(parse_spec(RealDisk(), "/p.yaml", text), 0.01)
+
+    assert given == [tries_s]
 
 
 def test_a_status_that_cannot_be_written_names_its_file_and_the_remedy(state: StateDirectory) -> None:

@@ -28,12 +28,12 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="print Spark's ow
 @pipeline_app.command()
 def check(file: File, verbose: Verbose = False) -> None:
     """Check the file, its topics and its SQL; print the columns of the result."""
-    from klamm.pipeline.check import check_rows, check_topics
+    from klamm.pipeline.check import CHECK_S, check_rows, check_topics
     from klamm.pipeline.sinks import sink_of
 
     disk = RealDisk()
     spec = load_spec(disk, file)
-    check_topics(spec)
+    check_topics(spec, CHECK_S)
     schema = check_rows(_session(spec, is_verbose=verbose), spec, sink_of(spec, disk))
     print_line(f"The pipeline {spec.name} is correct. It writes to the {spec.sink} {spec.target}:")
     for field in schema.fields:
