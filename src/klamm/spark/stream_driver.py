@@ -10,7 +10,7 @@ from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.truncations import Truncation
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import BlockingWorld
-from klamm.spark.errors import BadOption, LostRange, pass_over
+from klamm.spark.errors import BadOption, DataLoss, LostRange, pass_over
 from klamm.spark.options import ReadOptions
 from klamm.spark.partitions import check_complete, find_partitions, find_topics, partitions_of, warn_without_ids
 from klamm.spark.plan import average_bytes, checked_starts, resolve_offsets
@@ -44,6 +44,8 @@ class StreamDriver:
         self._options = options
         self._transport = new_transport(world, options)
         self._initial: StreamOffset | None = None
+        self._initial_error: BadOption | DataLoss | None = None
+        """Why a new query cannot begin as its options say."""
         self._fixed_end: Logs | None = None
         self._checked_cluster = False
         self._last_batch_s: float | None = None
@@ -58,21 +60,29 @@ class StreamDriver:
     def initial(self) -> StreamOffset:
         """Return the offsets at which a new query begins; they are determined once.
 
-        Raises BadOption, DataLoss, Unreachable.
+        What is wrong with the options is raised by `next_end`: Spark also asks for the initial offsets where it repeats
+        batch 0 after a crash. The checkpoint has them then, and the options need not fit any more, because a partition
+        was added, for example. Raises Unreachable.
         """
         if self._initial is None:
-            transport = self._transport
-            partitions = find_partitions(transport)
-            check_complete(self._options.start, partitions)
-            warn_without_ids(transport, partitions)
-            starts = resolve_offsets(transport, self._options.start, partitions)
-            ends = transport.ends(partitions)  # last: the logs grow meanwhile
-            starts = checked_starts(transport, starts, offsets_of(ends), [])
-            ids = dict(transport.topic_ids)
-            self._initial = StreamOffset(
-                transport.cluster_id, ids, starts, {}, is_initial=True, epochs=_epochs_of(ends)
-            )
+            try:
+                self._initial = self._resolve_initial()
+            except (BadOption, DataLoss) as error:
+                self._initial_error = error
+                return StreamOffset(None, {}, {}, {}, is_initial=True)
         return self._initial
+
+    def _resolve_initial(self) -> StreamOffset:
+        """The offsets at which a new query begins, as the options say. Raises BadOption, DataLoss, Unreachable."""
+        transport = self._transport
+        partitions = find_partitions(transport)
+        check_complete(self._options.start, partitions)
+        warn_without_ids(transport, partitions)
+        starts = resolve_offsets(transport, self._options.start, partitions)
+        ends = transport.ends(partitions)  # last: the logs grow meanwhile
+        starts = checked_starts(transport, starts, offsets_of(ends), [])
+        ids = dict(transport.topic_ids)
+        return StreamOffset(transport.cluster_id, ids, starts, {}, is_initial=True, epochs=_epochs_of(ends))
 
     def fix_end(self) -> None:
         """Make the query end at the current ends of the logs, even while producers add records."""
@@ -81,8 +91,10 @@ class StreamDriver:
     def next_end(self, start: StreamOffset, *, unlimited: bool) -> StreamOffset:
         """Return where the micro-batch after `start` ends; `start` itself where there is nothing to read.
 
-        Raises DataLoss where records that follow `start` are gone.
+        Raises DataLoss where records that follow `start` are gone; BadOption, DataLoss where a new query cannot begin.
         """
+        if start.is_initial and self._initial_error is not None:
+            raise self._initial_error
         self._check_cluster(start)
         logs = self._look(start)
         self.latest = StreamOffset(self._transport.cluster_id, logs.topic_ids, logs.ends, {})

@@ -7,7 +7,7 @@ from tests.unit.spark.stream_queries import ORDERS, Query, append, offsets, two_
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.spark.errors import DataLoss
+from klamm.spark.errors import BadOption, DataLoss
 from klamm.spark.stream_driver import MAX_BEHIND_S
 
 
@@ -32,6 +32,28 @@ class TestChanges:
         query.restart()
 
         assert query.run() == offsets(2, 0, 4)
+
+    def test_batch_0_is_repeated_after_a_crash_although_its_starting_offsets_lack_a_partition_added_meanwhile(
+        self, world: ScriptedWorld
+    ) -> None:
+        query = Query(world, startingOffsets='{"orders": {"0": 15, "1": 7}}')
+        assert query.plan()
+        world.cluster.logs[TopicPartition("orders", 2)] = log(0, 4)
+        query.restart()
+
+        assert query.run() == [*offsets(0, 15, 20), *offsets(1, 7, 10)]
+        assert query.run() == offsets(2, 0, 4)
+
+    def test_a_new_streaming_query_whose_starting_offsets_lack_a_partition_is_refused(
+        self, world: ScriptedWorld
+    ) -> None:
+        query = Query(world, startingOffsets='{"orders": {"0": 15}}')
+
+        for _ in range(2):
+            with pytest.raises(
+                BadOption, match=r"startingOffsets must have every partition of the read\. Add orders-1"
+            ):
+                query.plan()
 
     def test_a_new_partition_whose_first_records_were_deleted_is_reported_as_data_loss(
         self, world: ScriptedWorld
