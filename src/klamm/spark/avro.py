@@ -28,8 +28,10 @@ _OK: Final = 200
 MISSING_S: Final = 5.0
 """How long a schema that the registry does not have counts as missing: it may get the schema at any time."""
 _MAX_MISSING: Final = 1_000
-_BAD_VALUE: Final = (ArithmeticError, LookupError, EOFError, TypeError, ValueError, MemoryError, AttributeError)
-"""What fastavro raises for bytes that are not of the schema."""
+_BAD_VALUE: Final = (
+    ArithmeticError, LookupError, EOFError, TypeError, ValueError, MemoryError, AttributeError, SystemError,
+)  # fmt: skip
+"""What fastavro raises for bytes that are not of the schema; SystemError is that of a read of a negative length."""
 
 
 class RegistryUnusable(KlammError):
@@ -142,6 +144,8 @@ def _reason(error: Exception) -> str:
     """Why a value could not be decoded."""
     if isinstance(error, NoSuchSchema):
         return str(error)
+    if isinstance(error, SystemError):
+        return "the value is not Avro of the schema: a length in it is negative"
     text = str(error) or ("it ends too early" if isinstance(error, EOFError) else type(error).__name__)
     return f"the value is not Avro of the schema: {text}"
 

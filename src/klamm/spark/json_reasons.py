@@ -102,7 +102,7 @@ def _fits(found: Any, kind: pa.DataType) -> bool:
         return isinstance(found, _Number) and (found in _CONSTANTS or _is_in_range(float(found), kind))
     if pa.types.is_decimal(kind):
         return isinstance(found, str) and _is_decimal(found, kind)
-    if not isinstance(found, str) or isinstance(found, _Number):
+    if not isinstance(found, str) or isinstance(found, _Number) or pa.types.is_nested(kind):
         return False
     return pa.types.is_string(kind) or _is_time(found, kind)
 

@@ -112,7 +112,7 @@ def test_avro_values_are_decoded_to_a_struct_with_the_types_of_sparks_from_avro(
 
 def test_values_that_are_not_avro_of_the_schema_become_null_with_a_reason() -> None:
     good = encoded(NEW, {"id": 7, "user": "u"})
-    bad = [b"", good[:-1], good + b"x", b"\xff" * 30, b"\x0e\x04", b"\x0e\x02\x02\xff"]
+    bad = [b"", good[:-1], good + b"x", b"\xff" * 30, b"\x0e\x04", b"\x0e\x02\x02\xff", b"\x0e\x02\x03u"]
 
     values, reasons = decoded(NEW, [good, *bad, good])
 
@@ -120,6 +120,7 @@ def test_values_that_are_not_avro_of_the_schema_become_null_with_a_reason() -> N
     assert list(reasons) == list(range(1, len(bad) + 1))
     assert all(reason.startswith("the value is not Avro of the schema: ") for reason in reasons.values())
     assert reasons[3].endswith("1 bytes of the value are left after the record")
+    assert reasons[7].endswith("a length in it is negative")
 
 
 def test_a_value_out_of_the_range_of_its_column_becomes_null_with_a_reason() -> None:

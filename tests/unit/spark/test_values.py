@@ -74,6 +74,9 @@ BAD = {
     "in an object": (b'{"more": {"ok": 1}}', "field more.ok has 1, which is no BOOLEAN: send true or false"),
     "an object for a list": (b'{"tags": {}}', "field tags has an object, which is no ARRAY: send a list"),
     "a list for an object": (b'{"more": []}', "field more has a list, which is no STRUCT: send an object"),
+    "a text for a list": (b'{"tags": "x"}', 'field tags has "x", which is no ARRAY: send a list'),
+    "a text for an object": (b'{"more": "x"}', 'field more has "x", which is no STRUCT: send an object'),
+    "a text for an inner list": (b'{"more": {"days": "2024-01-01"}}', "which is no ARRAY: send a list"),
     "half of a surrogate pair": (b'{"id": "\\ud800"}', "field id has "),
     "too large where the schema has no field": (
         b'{"x": [1e400]}',
