@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from klamm.log.names import (
     INDEX,
     LOG,
+    PARTITION_METADATA,
     SNAPSHOT,
     TIME_INDEX,
     TRANSACTION_INDEX,
@@ -63,6 +64,19 @@ def files_to_sync(segments: Sequence[Segment]) -> tuple[str, ...]:
     return tuple(segment.path(suffix) for segment in segments for suffix in (*_SYNCED, SNAPSHOT))
 
 
+def _first_synced(directory: str) -> tuple[str, ...]:
+    """The files that the first sync of a log has as well: a process before may have been killed before it synced them.
+
+    Without a topic id, the records would pass for those of the next topic of this name.
+    """
+    return (f"{directory}/{PARTITION_METADATA}",)
+
+
+def _with_parent(directory: str) -> tuple[str, ...]:
+    """The directories of the first sync: a new segment's name lies in the log's, and its own name in the one above."""
+    return directory, directory.rpartition("/")[0]
+
+
 class Durability:
     """Tracks which offsets of one log are flushed: all below `recovery_point`."""
 
@@ -107,14 +121,14 @@ class Durability:
         unsafe = [s for s in segments.from_slot(slot) if s.base_offset < target or with_truncation]
         for segment in unsafe:
             segment.write_indexes()
-        # a new segment's name lies in the log's directory, the directory's own name in the one above
-        above = directory.rpartition("/")[0]
-        directories = (directory,) if self._is_directory_synced else (directory, above)
+        paths, directories = files_to_sync(unsafe), (directory,)
+        if not self._is_directory_synced:
+            paths, directories = (*_first_synced(directory), *paths), _with_parent(directory)
         newest = max((segment.base_offset for segment in unsafe), default=-1)
         return FlushJob(
             target,
             self._generation,
-            files_to_sync(unsafe),
+            paths,
             directories,
             tuple(small_files),
             newest,
@@ -133,11 +147,11 @@ class Durability:
         unsafe = [s for s in behind if s.base_offset < target or self.is_truncated]
         newest = max((segment.base_offset for segment in unsafe), default=-1)
         directories: tuple[str, ...] = ()
+        paths = tuple(segment.log_path for segment in unsafe)
         if not self._is_directory_synced:
-            directories = (directory, directory.rpartition("/")[0])
+            paths, directories = (*_first_synced(directory), *paths), _with_parent(directory)
         elif newest > self._newest_named or self.is_truncated:
             directories = (directory,)
-        paths = tuple(segment.log_path for segment in unsafe)
         syncs_end = newest == segments.active.base_offset
         return FlushJob(target, self._generation, paths, directories, newest_segment=newest, syncs_end=syncs_end)
 

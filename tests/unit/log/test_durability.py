@@ -78,7 +78,7 @@ def test_all_records_count_as_durable_without_fsync_unless_sync_before_ack_is_se
     node.run(main)
 
 
-def test_an_fsync_before_ack_covers_segments_and_new_directory_entries_but_no_indexes(node: Node) -> None:
+def test_an_fsync_before_ack_covers_segments_topic_id_and_new_directory_entries_but_no_indexes(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, klamm_sync_before_ack="true")
         durability, above = log._durability, log.directory.rpartition("/")[0]
@@ -92,7 +92,7 @@ def test_an_fsync_before_ack_covers_segments_and_new_directory_entries_but_no_in
             return [path.rpartition("/")[2] for path in job.paths], list(job.directories)
 
         first = f"{0:020}.log"
-        assert next_sync() == ([first], [log.directory, above])
+        assert next_sync() == (["partition.metadata", first], [log.directory, above])
         assert next_sync() == ([first], [])
         log.roll()
         assert next_sync() == ([f"{2:020}.log"], [log.directory])

@@ -67,6 +67,36 @@ def test_a_topic_id_survives_a_process_kill_right_after_the_first_append() -> No
     assert node.run(topic_ids) == [(TOPIC_ID, ["a"])] * 2
 
 
+@pytest.mark.parametrize("sync_before_ack", ["false", "true"])
+def test_a_topic_id_written_before_a_kill_is_on_the_device_before_the_next_process_counts_records_as_flushed(
+    sync_before_ack: str,
+) -> None:
+    config = TopicConfig.parse({"klamm.sync.before.ack": sync_before_ack})
+    for seed in range(30):
+        node = SimulatedNode(seed)
+
+        async def create_only(logs: LogManager) -> None:
+            await logs.get_or_create_many([LogRequest(ORDERS, config, TOPIC_ID, is_new=True)])
+
+        async def append(logs: LogManager) -> None:
+            log = logs.logs[ORDERS]
+            log.append_as_leader(batch("a"), 3)
+            if log.config.klamm_sync_before_ack:
+                await log.wait_until_durable()
+            else:
+                await log.flush()
+
+        async def state(logs: LogManager) -> tuple[UUID | None, list[str]]:
+            log = logs.logs[ORDERS]
+            return log.topic_id, values_of(log)
+
+        overrides = {"orders": {"klamm.sync.before.ack": sync_before_ack}}
+        node.run(create_only, overrides)
+        node.run(append, overrides)
+        node.disk.lose_power()
+        assert node.run(state, overrides) == (TOPIC_ID, ["a"]), seed
+
+
 @pytest.mark.parametrize(
     "content",
     [None, b"", b"version: 0\ntopic_", bytes(43), b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ", b"\xff\xfe rubbish"],
