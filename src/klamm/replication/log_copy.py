@@ -25,6 +25,7 @@ class LogCopy:
         source, copy = self._source, self._copy
         return (
             source.possible_loss is None
+            and source.topic_id in (None, copy.topic_id)
             and copy.end_offset == source.end_offset
             and copy.start_offset == source.start_offset
             and self._common_end() == copy.end_offset
@@ -96,9 +97,13 @@ class LogCopy:
     def _align(self) -> None:
         """Truncate the copy where its records differ from the source, or where a power loss may have taken some.
 
-        If the source has deleted the records that come next, the copy starts again.
+        If the source has deleted the records that come next, the copy starts again. So does a copy without topic id: it
+        may be of an earlier topic of this name.
         """
         source, copy = self._source, self._copy
+        if copy.topic_id is None and source.topic_id is not None:
+            copy.truncate_fully_and_start_at(source.start_offset)
+            copy.assign_topic_id(source.topic_id)
         if copy.possible_loss is not None:
             copy.truncate_to(copy.possible_loss)
         common = self._common_end()

@@ -170,13 +170,14 @@ class LogDirMoves:
         partition.future_log = copy
         copying = LogCopy(source, copy, self._chunk_bytes)
         try:
-            self._quota.record(await copying.copy_chunk())
+            copied = await copying.copy_chunk()
+            self._quota.record(copied)
             partition.check_waiting_deletes()
             if copying.is_complete:
                 await copy.flush()
                 if partition.log is source and self._logs.futures.get(topic_partition) is copy:
                     self._finish(partition, copying)
-            elif copy.end_offset >= source.end_offset:
+            elif not copied:
                 self._delay(topic_partition)  # all is copied, but the copy cannot replace the log yet
         except StorageFailed as error:
             self._on_storage_failed(partition, error)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from uuid import UUID
 
 import pytest
 from tests.support.managed_logs import get_or_create
@@ -25,6 +26,7 @@ from klamm.replication.truncation import common_end
 from klamm.runtime.workers import InlineWorkers
 
 CHUNK = 1 << 20
+TOPIC_ID = UUID(int=9)
 
 
 async def begun(cluster: ReplicaCluster) -> tuple[Log, Log]:
@@ -46,6 +48,22 @@ async def catch_up(source: Log, copy: Log) -> None:
     assert copying.is_complete
     assert values(copy) == values(source)
     assert copy.epochs.entries == source.epochs.entries
+
+
+def test_a_log_copy_without_topic_id_starts_again_and_gets_the_id_of_its_source(run_on_disk: Run) -> None:
+    """It may be of an earlier topic of this name, whose records have the same offsets and epochs."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        source, copy = await begun(cluster)
+        source.truncate_fully_and_start_at(0)
+        for number in range(10):
+            source.append_as_leader(real_batch(filler=b"other %d" % number), 0)
+        source.assign_topic_id(TOPIC_ID)
+        assert not LogCopy(source, copy, CHUNK).is_complete
+        await catch_up(source, copy)
+        assert copy.topic_id == TOPIC_ID
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
 
 
 def test_a_log_copy_follows_a_truncation_and_the_records_of_the_next_leader(run_on_disk: Run) -> None:

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from tests.support.replica_cluster import P0, ReplicaCluster, ids
+from tests.unit.log.compaction import COMPACTED, cleaner, committed
 from tests.unit.replication.runs import Run, Scenario
 
 from klamm.config.topic_config import TopicConfig
@@ -26,6 +27,8 @@ from klamm.model.ids import TopicPartition
 from klamm.replication.log_copy import LogCopy
 from klamm.replication.quota import UNLIMITED
 from klamm.replication.replica_manager import ReplicationSettings
+from klamm.runtime.workers import InlineWorkers
+from klamm.wire.records import NewRecord, build_batch
 
 NONE = ErrorCode.NONE
 SMALL_CHUNKS = ReplicationSettings(replica_fetch_max_bytes=100)
@@ -175,6 +178,45 @@ def test_a_log_with_a_possible_loss_is_replaced_by_its_copy_once_the_loss_is_set
             await asyncio.sleep(10)
         assert (log_of(cluster), copies <= 12) == (log, True)
         log.possible_loss = None
+        await wait_until_moved(cluster, directories(cluster)[1])
+
+    run(scenario)
+
+
+def test_a_move_of_a_log_whose_last_record_was_compacted_away_waits_for_the_next_record(run: Run) -> None:
+    """The copy cannot reach the log end, where nothing is left to copy."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        log, manager = log_of(cluster), cluster.logs[1].manager
+        manager.update_topic_configs({"orders": TopicConfig.parse(COMPACTED | {"delete.retention.ms": "0"})})
+        for value in (b"1", None):
+            log.append_as_leader(build_batch([NewRecord(value, b"a", 0)]), cluster.partition(1).leader_epoch)
+            log.roll()
+        log.update_high_watermark(log.end_offset)
+        log.flush_now()
+        compaction = cleaner(cluster.logs[1]._world, manager)
+        for _ in range(2):  # the first notes since when the tombstone may go
+            log.cleaning.first_dirty = 0
+            assert await compaction.clean_next(InlineWorkers())
+        assert (log.start_offset, log.end_offset, committed(log)) == (0, 2, {})
+
+        assert await alter(cluster, directories(cluster)[1]) is NONE
+        copies = 0
+
+        async def count(copying: LogCopy) -> int:
+            nonlocal copies
+            copies += 1
+            if copies > 20:  # else the simulated time would stand still
+                await asyncio.sleep(1)
+            return await copy_chunk(copying)
+
+        copy_chunk = LogCopy.copy_chunk
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(LogCopy, "copy_chunk", count)
+            await asyncio.sleep(10)
+        assert (log_of(cluster), copies <= 12) == (log, True)
+        log.append_as_leader(build_batch([NewRecord(b"next", b"a", 0)]), cluster.partition(1).leader_epoch)
         await wait_until_moved(cluster, directories(cluster)[1])
 
     run(scenario)
