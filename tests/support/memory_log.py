@@ -180,6 +180,9 @@ class MemoryLog:
             self.start_offset = offset
             self.on_start_moved()
 
+    def truncation_steps(self, offset: int) -> tuple[int, ...]:
+        return ()
+
     def truncate_to(self, offset: int) -> None:
         self._raise_failure()
         self.epochs.truncate_from_end(offset)

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import structlog
 
 from klamm.log.directory import LogDirectory
 from klamm.log.errors import StorageFailed
-from klamm.log.log import Log
+from klamm.log.log import MAX_REMOVED_AT_ONCE, Log
 from klamm.log.log_storage import LogStorage
 from klamm.log.settings import LogManagerSettings
 from klamm.model.ids import TopicPartition
@@ -265,14 +266,14 @@ class Housekeeping:
                 await self._flush(log)
 
     async def delete_old_segments(self) -> None:
-        """Run retention for each log; the event loop runs other callbacks between two logs."""
+        """Run retention for each log; the event loop runs other callbacks between two logs, and within a long one."""
         for log in list(self._manager.logs.values()):
-            if not log.has_failed:
-                try:
-                    log.delete_old_segments()
-                except StorageFailed:
-                    continue  # the same
-            await asyncio.sleep(0)
+            removed = MAX_REMOVED_AT_ONCE
+            while removed == MAX_REMOVED_AT_ONCE and not log.has_failed:
+                removed = 0
+                with suppress(StorageFailed):  # reported: its directory is offline
+                    removed = log.delete_old_segments()
+                await asyncio.sleep(0)
 
     async def expire_producers(self) -> None:
         """Remove idle producers from each log; the event loop runs other callbacks between two logs."""

@@ -289,7 +289,7 @@ class Fetcher:
         _log_refusals(refusals)
         for topic_partition, followed, end in diverging:
             if self._is_current(topic_partition, followed):  # a flush may have taken time (KAFKA-7786)
-                self._truncate_diverged(topic_partition, followed, end)
+                await self._truncate_diverged(topic_partition, followed, end)
         for topic_partition, followed in out_of_range:
             if self._is_current(topic_partition, followed):
                 await self._reset_offset(topic_partition, followed)
@@ -379,7 +379,16 @@ class Fetcher:
             fetched_again="after the next LeaderAndIsr" if is_fenced else "later",
         )
 
-    def _truncate_diverged(
+    async def _truncate_most(self, topic_partition: TopicPartition, followed: PartitionFetchState, offset: int) -> bool:
+        """Truncate the log in steps until few segments are above `offset`; returns whether it is still fetched then."""
+        for step in followed.partition.hosted_log.truncation_steps(offset):
+            followed.partition.truncate_to(step)
+            await asyncio.sleep(0)
+            if not self._is_current(topic_partition, followed):
+                return False
+        return True
+
+    async def _truncate_diverged(
         self, topic_partition: TopicPartition, followed: PartitionFetchState, leader: EpochEnd
     ) -> None:
         """Truncate the log to the offset where it diverged from the leader's, as far as this response shows it."""
@@ -395,7 +404,10 @@ class Fetcher:
                 own_epoch_end=own,
                 truncated_to=offset,
             )
+            if not await self._truncate_most(topic_partition, followed, offset):
+                return
             partition.truncate_to(offset)
+            own_log = partition.hosted_log  # it may have moved to another log directory between the steps
             self._sync_if_needed(topic_partition, own_log)
             followed.failures = 0
             followed.continue_from(own_log.end_offset)  # below `offset` where that lay inside a batch
@@ -431,6 +443,8 @@ class Fetcher:
                 partition.truncate_possible_loss(own_log.possible_loss)
             own_end = own_log.end_offset
             if leader_end < own_end:
+                if not await self._truncate_most(topic_partition, followed, leader_end):
+                    return
                 partition.truncate_to(leader_end)
                 offset = partition.hosted_log.end_offset
             else:
@@ -439,6 +453,8 @@ class Fetcher:
                     return
                 offset = max(leader_start, own_end)
                 if leader_start > own_end:
+                    if not await self._truncate_most(topic_partition, followed, -1):
+                        return
                     partition.restart_at(leader_start)
             was_refused_inside = offset == followed.fetch_offset
             log.warning(

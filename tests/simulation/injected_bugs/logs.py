@@ -104,7 +104,11 @@ def io_errors_are_ignored(patch: Patch) -> None:
 
 def diverged_follower_halts(patch: Patch) -> None:
     """A follower whose log diverged from the leader's stops to fetch instead of truncating."""
-    patch.setattr(Fetcher, "_truncate_diverged", lambda self, tp, followed, leader: self._stop_fetching(tp))
+
+    async def halt(self: Fetcher, topic_partition: TopicPartition, _followed: object, _leader: object) -> None:
+        self._stop_fetching(topic_partition)
+
+    patch.setattr(Fetcher, "_truncate_diverged", halt)
 
 
 def newest_values_compacted_away(patch: Patch) -> None:

@@ -195,6 +195,28 @@ def test_log_retention_renames_segments_and_deletes_the_files_after_file_delete_
     node.run(main)
 
 
+def test_log_retention_of_many_segments_lets_others_run_between_its_steps(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, segment_bytes=SIZE, retention_ms=1, file_delete_delay_ms=0)
+        for _ in range(250):
+            log.append_as_leader(batch("0", timestamp=NOW_MS - 1_000), 0)
+        log.update_high_watermark(250)
+        starts, is_done = [], asyncio.Event()
+
+        async def watch() -> None:
+            while not is_done.is_set():
+                starts.append(log.start_offset)
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(watch())
+        await logs._housekeeping.delete_old_segments()
+        is_done.set()
+        await watching
+        assert list(dict.fromkeys(starts)) == [100, 200, 250]
+
+    node.run(main)
+
+
 def test_only_log_start_offsets_inside_a_segment_are_checkpointed(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         moved, plain = created(logs), created(logs, "plain")

@@ -126,7 +126,7 @@ def test_a_follower_whose_log_diverged_inside_a_batch_fetches_that_batch_again(r
         cluster.log(1).append_as_follower(batch(3, epoch=2))
         fetcher = new_fetcher(cluster, Leader())
         fetcher.add(P0, cluster.partition(1), 3)
-        fetcher._truncate_diverged(P0, fetcher._followed[P0], EpochEnd(2, 1))
+        await fetcher._truncate_diverged(P0, fetcher._followed[P0], EpochEnd(2, 1))
         assert cluster.log(1).end_offset == 0, "the batch goes as a whole"
         assert fetcher._followed[P0].position().fetch_offset == 0
         assert not fetcher.failed
