@@ -161,7 +161,9 @@ class DirectoryMoves:
         except OSError as error:
             log.cleaning.resume()
             raise self._registry.failure(home, f"cannot copy {partition}", error) from error
-        if home.knows(partition):  # of an earlier copy: a start would take this one for flushed up to there
+        # a checkpoint may have, or get by a write under way, an offset of an earlier copy: a start would take this one
+        # for flushed up to there
+        if home.knows(partition) or home.writing.locked():
             copy.report_lowered_checkpoints()
         return copy
 

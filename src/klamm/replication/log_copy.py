@@ -14,10 +14,23 @@ class LogCopy:
         self._source = source
         self._copy = copy
         self._chunk_bytes = chunk_bytes
+        self._reached_end = False
 
     @property
     def is_complete(self) -> bool:
-        """Whether the copy has every record of the source log, so that it can replace the source.
+        """Whether the copy has every record of the source log, so that it can replace the source."""
+        return self._copy.end_offset == self._source.end_offset and self._is_equal_so_far()
+
+    @property
+    def is_nearly_complete(self) -> bool:
+        """Whether the copy lacks at most what was appended while the last chunk was copied.
+
+        To a busy partition something is appended during each copy: it may never be complete between two chunks.
+        """
+        return self._reached_end and self._is_equal_so_far()
+
+    def _is_equal_so_far(self) -> bool:
+        """Whether the copy has the records of the source log, from its start to the end of the copy.
 
         A source with a possible loss may itself lack some: as follower it truncates itself there once its leader
         answers, which the copy would not know.
@@ -26,7 +39,6 @@ class LogCopy:
         return (
             source.possible_loss is None
             and source.topic_id in (None, copy.topic_id)
-            and copy.end_offset == source.end_offset
             and copy.start_offset == source.start_offset
             and self._common_end() == copy.end_offset
             and not copy.is_restoring_producers
@@ -40,6 +52,7 @@ class LogCopy:
             await copy.wait_until_durable()  # what is appended then must not end up behind records that were removed
         offset = copy.end_offset
         if offset >= source.end_offset:
+            self._reached_end = True
             self._follow_offsets()
             return 0
         records = source.slice(offset, self._chunk_bytes, source.end_offset, True).records
@@ -47,6 +60,7 @@ class LogCopy:
         if copy.has_failed or copy.end_offset != offset:
             return 0
         self._append(content)
+        self._reached_end = len(content) < self._chunk_bytes
         if copy.segments.active.base_offset > copy.recovery_point:
             await copy.flush(copy.segments.active.base_offset)
         return len(content)

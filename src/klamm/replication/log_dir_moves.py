@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from klamm.log.errors import OffsetOutOfRange, ProducersRestoring, StorageFailed
+from klamm.log.log import Log
 from klamm.log.names import can_have_future_directory
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -26,6 +27,8 @@ log = structlog.get_logger("replication")
 BACKOFF_S: Final = 1.0
 _MAX_PAUSE_S: Final = 1.0
 """The quota is checked again after this time, because its limit may have been raised."""
+FLUSH_VALID_S: Final = 10.0
+"""A copy that was flushed as a whole replaces its log within this time without another flush of what came since."""
 _REPORT: Final = "Nothing to do; if it happens again, report it with this stack trace as a bug in klamm."
 
 
@@ -52,6 +55,8 @@ class LogDirMoves:
         self._chunk_bytes = chunk_bytes
         self._retry_at: dict[TopicPartition, float] = {}
         self._current: TopicPartition | None = None
+        self._flushed: tuple[Log, float] | None = None
+        """The copy that was flushed last, and when, on the loop's clock."""
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -173,8 +178,8 @@ class LogDirMoves:
             copied = await copying.copy_chunk()
             self._quota.record(copied)
             partition.check_waiting_deletes()
-            if copying.is_complete:
-                await copy.flush()
+            if copying.is_nearly_complete:
+                await self._flush(copy)
                 if partition.log is source and self._logs.futures.get(topic_partition) is copy:
                     self._finish(partition, copying)
             elif not copied:
@@ -203,6 +208,18 @@ class LogDirMoves:
             )
             self._delay(topic_partition)
         await asyncio.sleep(0)
+
+    async def _flush(self, copy: Log) -> None:
+        """Flush the copy, unless that was done a moment ago. Raises StorageFailed.
+
+        While a copy of a busy partition is flushed, more than a chunk may be appended to its log. What is copied then
+        is at most as old as the flush; with a flush after each attempt the move would never end.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._flushed is None or self._flushed[0] is not copy or now >= self._flushed[1] + FLUSH_VALID_S:
+            self._flushed = None
+            await copy.flush()
+            self._flushed = (copy, now)
 
     def _delay(self, topic_partition: TopicPartition) -> None:
         """Try the move of the partition again after `BACKOFF_S` seconds."""
@@ -238,6 +255,7 @@ class LogDirMoves:
             copy.flush_now()
         old_directory = self._logs.directory_of(topic_partition)
         partition.replace_log(self._logs.promote_future(topic_partition))
+        self._flushed = None
         log.info(
             "replica moved to another log directory",
             partition=str(topic_partition),

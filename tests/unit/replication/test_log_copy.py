@@ -1,7 +1,8 @@
 """A log that is copied while it is truncated, restarted or loses its start; and how far two logs agree."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -124,6 +125,37 @@ def test_a_second_copy_is_not_taken_for_flushed_up_to_the_end_of_the_first(
         monkeypatch.setattr(Log, "append_as_follower", lambda _, records: check(records))
         await LogCopy(source, again, CHUNK).copy_chunk()
         assert written == [{P0: 0}]
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
+
+
+def test_a_second_copy_waits_for_a_checkpoint_under_way_with_the_end_of_the_first(
+    run_on_disk: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        source, copy = await begun(cluster)
+        await copy.flush()
+        manager = cluster.logs[1].manager
+        home = manager._futures.home_of(P0)
+        assert home is not None
+        points, disk, is_free = home.checkpoint(RECOVERY_POINTS), cluster.logs[1]._world.disk, asyncio.Event()
+        at_once = disk.in_thread
+
+        async def wait(call: Callable[..., Any], *args: Any) -> Any:
+            if getattr(call, "__self__", None) is points:
+                await is_free.wait()
+            return await at_once(call, *args)
+
+        monkeypatch.setattr(disk, "in_thread", wait)
+        writing = asyncio.create_task(manager.write_recovery_points())
+        await asyncio.sleep(1)
+        manager.moves.delete_future(P0)
+        again = manager.moves.create_future(P0, home.path)
+        copying = asyncio.create_task(LogCopy(source, again, CHUNK).copy_chunk())
+        await asyncio.sleep(1)
+        is_free.set()
+        await asyncio.gather(copying, writing)
+        assert (again.end_offset, points.written[P0]) == (10, 0)
 
     run_on_disk(scenario, brokers=(1,), directory_count=2)
 

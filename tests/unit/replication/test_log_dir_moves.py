@@ -12,6 +12,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from tests.support.real_logs import real_batch
 from tests.support.replica_cluster import P0, ReplicaCluster, ids
 from tests.unit.log.compaction import COMPACTED, cleaner, committed
 from tests.unit.replication.runs import Run, Scenario
@@ -96,6 +97,32 @@ def test_a_replica_moves_to_another_log_directory_while_records_are_produced(run
         assert cluster.isr(1) == (1, 2, 3)
 
     run(scenario, settings=SMALL_CHUNKS)
+
+
+@pytest.mark.parametrize(("busy_step", "arriving"), [("copy", 1), ("flush", 30)])
+def test_a_replica_of_a_busy_partition_moves_although_records_arrive_during_each_step(
+    run: Run, monkeypatch: pytest.MonkeyPatch, busy_step: str, arriving: int
+) -> None:
+    """While the copy is flushed, more arrives than one chunk has."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await with_records(cluster)
+        disk, source, second = cluster.logs[1]._world.disk, log_of(cluster), directories(cluster)[1]
+        at_once = disk.in_thread
+
+        async def append_meanwhile(call: Callable[..., Any], *args: Any) -> Any:
+            step = "flush" if isinstance(getattr(call, "__self__", None), FlushJob) else "copy"
+            if step == busy_step and cluster.logs[1].manager.directory_of(P0) != second:
+                for _ in range(arriving):
+                    source.append_as_leader(real_batch(), 0)
+            return await at_once(call, *args)
+
+        monkeypatch.setattr(disk, "in_thread", append_meanwhile)
+        assert await alter(cluster, second) is NONE
+        await wait_until_moved(cluster, second)
+        assert log_of(cluster).end_offset == source.end_offset > 20
+
+    run(scenario, settings=ReplicationSettings(replica_fetch_max_bytes=1_000))
 
 
 def test_a_moved_replica_has_all_records_epochs_and_offsets_after_a_restart(run: Run) -> None:
