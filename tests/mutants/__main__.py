@@ -26,7 +26,9 @@ LEAST_PERCENT = 98.0
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     reasons = equivalents()
-    hunt = Hunt(() if options.known else options.killers, Results(options.out), options.until_killed)
+    hunt = Hunt(
+        () if options.known else options.killers, Results(options.out), options.until_killed, not options.unmapped
+    )
     mutants = _with_verdicts(hunt) if options.known else _chosen(options)
     preload()
     try:
@@ -55,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS)
     parser.add_argument("--killers", nargs="+", choices=KILLERS, default=KILLERS, help="in this order")
     parser.add_argument("--until-killed", action="store_true", help="ask the next killer only about survivors")
+    parser.add_argument("--unmapped", action="store_true", help="do not measure first which seeds run which lines")
     parser.add_argument("--only", nargs="+", metavar="ID", help="these mutants instead of a sample; or parts of ids")
     parser.add_argument("--out", type=Path, default=DIRECTORY / "verdicts.jsonl", help="verdicts; a later run goes on")
     parser.add_argument("--record", action="store_true", help=f"write the section of docs/{PAGE.name}")

@@ -41,13 +41,17 @@ def sampled(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
 class Hunt:
     """Asks killers, each about mutants that it has not seen in this tree."""
 
-    def __init__(self, killers: Sequence[KillerName], results: Results, until_killed: bool) -> None:
+    def __init__(
+        self, killers: Sequence[KillerName], results: Results, until_killed: bool, is_mapped: bool = True
+    ) -> None:
+        """Without maps each mutant meets the first items of a killer, also those that do not run its line."""
         self._killers = [_killer(name) for name in killers]
         self._digests = {name: digest_of(_killer(name).sources) for name in KILLERS}
         self._sources = [path for name in KILLERS for path in _killer(name).sources]
         self._changed_ns = newest_change(self._sources)
         self._results = results
         self._until_killed = until_killed
+        self._is_mapped = is_mapped
         self._maps: dict[KillerName, Map] = {}
 
     def check_sources(self) -> None:
@@ -76,9 +80,7 @@ class Hunt:
             killer.close()
 
     def _ask(self, mutant: Mutant, killer: Killer) -> Verdict:
-        if killer.name not in self._maps:
-            self._maps[killer.name] = map_of(killer)
-        items = killer.ordered(mutant, self._maps[killer.name].covering(mutant))
+        items = killer.ordered(mutant, self._items_for(mutant, killer))
         verdict = partial(Verdict, mutant.id, mutant.after, killer.name)
         digests = mutant.code, self._digests[killer.name]
         if not items:
@@ -90,6 +92,14 @@ class Hunt:
             outcome = Outcome(outcome.why, len(items))
         what = KILLED if outcome.failed else SURVIVED
         return verdict(what, outcome.failed, outcome.items_run, outcome.changed, round(cpu_s, 2), *digests)
+
+    def _items_for(self, mutant: Mutant, killer: Killer) -> Sequence[Item]:
+        """The items that run the mutated line, or without a map all that are known without one."""
+        if not self._is_mapped and (items := killer.unmeasured()):
+            return items
+        if killer.name not in self._maps:
+            self._maps[killer.name] = map_of(killer)
+        return self._maps[killer.name].covering(mutant)
 
 
 def _killer(name: KillerName) -> Killer:

@@ -43,6 +43,9 @@ class Judge:
             items.append(Item(name, time.process_time() - began, not failed))
         return items
 
+    def unmeasured(self) -> list[Item]:
+        return []
+
     def is_near(self, mutant: Mutant, item: str) -> bool:
         return False
 

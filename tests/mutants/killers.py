@@ -55,6 +55,10 @@ class Killer(Protocol):
         """Run all items, each in its context."""
         ...
 
+    def unmeasured(self) -> list[Item]:
+        """All items that are known without running them; none where they have to be collected."""
+        ...
+
     def is_near(self, mutant: Mutant, item: str) -> bool:
         """Whether the item may notice a change of what runs at import, although it runs no function of the file."""
         ...

@@ -45,6 +45,9 @@ class Simulation:
                 items.append(Item(name, cost_s, outcome.violation is None, str(outcome.digest)))
         return items
 
+    def unmeasured(self) -> list[Item]:
+        return [Item(f"{tier} {seed}", 0.0) for tier, count in SEEDS.items() for seed in range(1, count + 1)]
+
     def is_near(self, mutant: Mutant, item: str) -> bool:
         return False
 
@@ -64,7 +67,7 @@ class Simulation:
             outcome = _run_schedule(item.name)
             if outcome.violation is not None:
                 return Outcome(f"{item.name}: {outcome.violation[:200]}", n + 1, changed)
-            changed += str(outcome.digest) != item.digest
+            changed += bool(item.digest) and str(outcome.digest) != item.digest
         return Outcome("", len(items), changed)
 
     def limits(self, items: Sequence[Item]) -> Limits:

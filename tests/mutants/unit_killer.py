@@ -52,6 +52,9 @@ class UnitTests:
             raise RuntimeError("The unit tests cannot be collected: run `make unit`.")
         return [Item(name, recorder.costs[name], name not in recorder.failed) for name in recorder.costs]
 
+    def unmeasured(self) -> list[Item]:
+        return []
+
     def is_near(self, mutant: Mutant, item: str) -> bool:
         return item.startswith(f"{UNIT}/{mutant.room}/")
 

@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 from tests.simulation.injected_bugs import (
+    copies_and_limits,
     groups,
     logs,
     lookups,
@@ -31,6 +32,7 @@ MUTANTS = (
     *replicas_and_groups.MUTANTS,
     *waiting.MUTANTS,
     *lookups.MUTANTS,
+    *copies_and_limits.MUTANTS,
 )
 NUMBERS = {row.name: row.number for row in (*OF_ZOOKEEPER, *ALWAYS, *AT_REST, *AFTER_REQUESTS, *AFTER_STOP)}
 SOON = {
@@ -60,7 +62,7 @@ def earlier_schedule(seed: int) -> Script:
     options = replace(Options.of(seed), added_verbs=(), deleting_producers=0, fetch_bytes=1 << 20)
     options = replace(options, followers_read_committed=False, compresses=False, deletes_offsets=False)
     options = replace(options, copies_to_compacted=False, static_members=False, has_cold_reads=False, spared=())
-    options = replace(options, reads_offsets=False)
+    options = replace(options, reads_offsets=False, has_metrics=False)
     options = replace(options, index_interval_bytes=4_096, fetch_sessions=1_000)
     return write_script(replace(options, cleaner_backoff_ms=15_000))
 
@@ -246,6 +248,18 @@ WRITTEN = {
     "x8": Script(PLAIN, TOPICS, 8.0),
     "x9": Script(PLAIN, [*TOPICS, *SMALL_SEGMENTS], 8.0),
     "x10": Script(PLAIN, SYNCED_TOPICS, 8.0),
+    "y1": Script(replace(PLAIN, seed=0), TOPICS, 8.0),
+    "y2": Script(replace(PLAIN, seed=3), TOPICS, 8.0),
+    "y3": Script(replace(TWO_DIRECTORIES, seed=3), TOPICS, 8.0),
+    "y4": Script(PLAIN, TOPICS, 8.0),
+    "y5": Script(PLAIN, TOPICS, 8.0),
+    "y6": Script(PLAIN, TOPICS, 8.0),
+    "y7": Script(PLAIN, TOPICS, 8.0),
+    "y8": Script(PLAIN, TOPICS, 8.0),
+    "y9": Script(replace(PLAIN, fetchers=2), TOPICS, 8.0),
+    "y10": Script(replace(PLAIN, has_metrics=True), TOPICS, 8.0),
+    "y11": Script(PLAIN, TOPICS, 8.0),
+    "y12": Script(replace(PLAIN, seed=0), TOPICS, 8.0),
     "x11": Script(replace(TWO_DIRECTORIES, seed=3), [*SYNCED_TOPICS, *MOVES], 18.0),
 }
 """A schedule that misses the guard of each mutant, and breaks nothing without the mutant.

@@ -104,6 +104,11 @@ class ScheduledRun(ABC):
         """The clock of each host by the host's name."""
         return self.universe.clocks
 
+    def connections_of(self, number: int) -> int:
+        """How many connections the processes of a node have to ZooKeeper servers."""
+        client = f"node-{number}"
+        return sum(connection.client == client for server in self.servers for connection in server.connections)
+
     @property
     def zookeeper(self) -> str:
         """The ZooKeeper connect string."""

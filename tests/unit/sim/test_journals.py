@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.unit.sim.test_registrations import BROKER
 
 from klamm.controller.events import TopicChange
 from klamm.controller.settings import ControllerSettings
@@ -14,6 +15,8 @@ from klamm.sim.history.trace import (
     EventBegan,
     EventEnded,
     JournalWritten,
+    RegistrationChanged,
+    RegistrationWritten,
     RequestAnswered,
     RequestSent,
     StateWritten,
@@ -24,6 +27,7 @@ from klamm.sim.history.trace import (
     TopicZnode,
 )
 from klamm.sim.invariants.journals import (
+    decisions_tell_what_they_were_made_from,
     journal_lines_are_true,
     requests_are_journalled,
     what_happened_is_journalled,
@@ -34,6 +38,7 @@ from klamm.wire.messages import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
+from klamm.zk.registrations import encode_registration
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 P = TopicPartition("a", 0)
@@ -242,3 +247,30 @@ def test_a_request_that_the_journal_does_not_have_as_it_is_sent_is_a_violation(
 
     assert (requests_are_journalled(history, RequestSent(ONE, 1, TWO, message, False, 0, 8)) is not None) is is_found
     assert requests_are_journalled(history, RequestSent(ONE, 1, TWO, message, True, 0, 8)) is None
+
+
+REASONS = {
+    "not live, and it is": (decision(rejected=[[1, "not live"]]), True),
+    "shutting down": (decision(rejected=[[1, "shutting down"]]), False),
+    "not in the ISR, and it is": (decision(rejected=[[1, "not in the ISR"]]), True),
+    "nobody rejected": (decision(rejected=[]), True),
+    "a replica that is not before it": (decision(rejected=[[3, "shutting down"]]), True),
+    "unclean": (decision(rejected=[[1, "shutting down"]], unclean=True), True),
+    "another leader before": (decision(rejected=[[1, "shutting down"]], leader_from=2), True),
+    "another ISR before": (decision(rejected=[[1, "shutting down"]], isr_from=[1]), True),
+    "of a state that is not there": (decision(rejected=[], partition_epoch=7), False),
+    "no election": (decision(decision="isr-removal", rejected=[[1, "replica went offline"]]), False),
+}
+
+
+@pytest.mark.parametrize(("told", "is_wrong"), REASONS.values(), ids=REASONS)
+def test_a_decision_whose_reasons_do_not_hold_is_a_violation(told: dict[str, Any], is_wrong: bool) -> None:
+    history = read_history()
+    history.states.versions[P] = [BEFORE, AFTER]
+    history.assignments.written[P] = {ReplicaAssignment((ONE, TWO))}
+    history.absorb(RegistrationChanged(ONE, 1, SESSION))
+    history.absorb(RegistrationWritten(ONE, encode_registration(BROKER, 0)))
+
+    wrong = decisions_tell_what_they_were_made_from(history, JournalWritten(ONE, 1, [told]))
+
+    assert (wrong is not None) is is_wrong

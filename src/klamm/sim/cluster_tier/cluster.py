@@ -19,6 +19,7 @@ from klamm.sim.actions import call_after, restart
 from klamm.sim.cluster_tier.clients.committer import Committer
 from klamm.sim.cluster_tier.clients.final_read import read_compacted, read_to_the_end
 from klamm.sim.cluster_tier.clients.locator import open_client
+from klamm.sim.cluster_tier.clients.metrics_page import METRICS_PORT, read_metrics
 from klamm.sim.cluster_tier.faults import CAPACITY_BYTES, FAULTS
 from klamm.sim.cluster_tier.history import COMPACTED, TierHistory
 from klamm.sim.cluster_tier.invariants.requests import RestAnswer
@@ -102,6 +103,7 @@ class ClusterTier(ScheduledRun):
         self.final_reads: dict[TopicPartition, FinalRead] = {}
         self.compacted_reads: dict[TopicPartition, FinalRead] = {}
         self.unread_groups: dict[str, str] = {}
+        self.metrics: dict[int, dict[str, float]] = {}
         self.rest_answers: list[RestAnswer] = []
         self.stops: dict[int, NodeStopped] = {}
         self.subscriptions = {GROUP: FIRST_TOPIC} if self.options.members else {}
@@ -126,6 +128,16 @@ class ClusterTier(ScheduledRun):
     def disks(self) -> dict[str, SimulatedDisk]:
         """The simulated disks by the name of their host."""
         return self.universe.disks
+
+    @property
+    def fetchers(self) -> dict[int, set[tuple[int, int]]]:
+        """By broker: leader and number of each fetcher that runs."""
+        return {number: node.fetchers for number, node in self._nodes.items()}
+
+    @property
+    def fetchers_per_leader(self) -> int:
+        """num.replica.fetchers."""
+        return self.options.fetchers
 
     @property
     def topic_size(self) -> tuple[int, int]:
@@ -227,7 +239,7 @@ class ClusterTier(ScheduledRun):
         return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.directories, o.lag_ms, o.fetch_wait_ms, o.fetchers,
             o.segment_bytes, o.checkpoint_ms, o.has_standby, o.cleaner_backoff_ms,
-            o.fetch_bytes, o.index_interval_bytes, o.fetch_sessions,
+            o.fetch_bytes, o.index_interval_bytes, o.fetch_sessions, METRICS_PORT if o.has_metrics else 0,
         )  # fmt: skip
 
     def _session_of(self, machine: str) -> int:
@@ -404,6 +416,8 @@ class ClusterTier(ScheduledRun):
         await self._read_groups()
         await self._read_copied_offsets()
         await self._sleep_until(self.loop.now + _SMALL_FILES_S)
+        if self.options.has_metrics:
+            self.metrics = {n: await read_metrics(self.admin, f"node-{n}") for n in self._nodes}
         self._raise_violation()
         self._check_whole_cluster(AT_REST)
         requests = RestRequests(self)

@@ -1,5 +1,6 @@
 """One run of a node's process: everything that a node is in production, on a simulated machine."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -32,6 +33,8 @@ class NodeSettings(NamedTuple):
     fetch_bytes: int
     index_interval_bytes: int
     fetch_sessions: int
+    metrics_port: int = 0
+    """0 for no page of metrics."""
 
 
 @lru_cache(maxsize=256)
@@ -68,6 +71,7 @@ leader.imbalance.check.interval.seconds=5
 controlled.shutdown.retry.backoff.ms=500
 klamm.delete.topic.dead.broker.wait.ms=3000
 klamm.log.scrub.interval.ms=5000
+klamm.metrics.port={settings.metrics_port}
 klamm.controller.standby={str(settings.has_standby).lower()}
 """
     return parse_node_config(text.encode(), f"broker {number}")
@@ -114,6 +118,14 @@ class SimulatedNode:
             len(self.node.parts.logs.live_directories) < len(self.config.log_directories)
             or bool(self.node.parts.replicas.offline_partitions)
         )
+
+    @property
+    def fetchers(self) -> set[tuple[int, int]]:
+        """Leader and number of each fetcher that runs, by the names of the node's tasks."""
+        start = f"{self.host!r}/fetcher-"
+        names = (task.get_name() for task in asyncio.all_tasks() if not task.done())
+        found = (name.removeprefix(start).partition("#")[0].split("-") for name in names if name.startswith(start))
+        return {(int(leader), int(number)) for leader, number in found}
 
     # ---- what faults ask
 

@@ -40,16 +40,16 @@ _ASK_S: Final = 10.0
 _ASK_MS: Final = 5_000
 _DELETION_S: Final = 0.5
 """Until the next attempt to create a topic whose predecessor is still being deleted."""
-_TOPIC_RESOURCE: Final = 2
-_BROKER_RESOURCE: Final = 4
-_ALL_BROKERS: Final = ""
-_THROTTLED_REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-_THROTTLED_RATES: Final = (
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+ALL_BROKERS: Final = ""
+THROTTLED_REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+THROTTLED_RATES: Final = (
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 )
-_UNLIMITED: Final = str(2**63 - 1)
+UNLIMITED: Final = str(2**63 - 1)
 _SET: Final = 0
 _MAX_PARTITIONS: Final = 8
 _RETENTION_BYTES: Final = 3_000
@@ -205,7 +205,7 @@ async def change_segment_size(cluster: OperatedCluster, draw: Draw) -> None:
     """The segments of a topic become smaller or larger."""
     name = draw("topic", lambda rng: rng.choice(topics_of(cluster)))
     size = draw("bytes", lambda rng: rng.choice(("1000", "4000", "100000")))
-    await _set_configs(cluster, _TOPIC_RESOURCE, name, {"segment.bytes": size})
+    await set_configs(cluster, TOPIC_RESOURCE, name, {"segment.bytes": size})
 
 
 async def change_retention(cluster: OperatedCluster, draw: Draw) -> None:
@@ -215,7 +215,7 @@ async def change_retention(cluster: OperatedCluster, draw: Draw) -> None:
     if name:
         cluster.tier.topics[name] = cluster.tier.topics[name]._replace(has_retention=True)
         configs = {"retention.bytes": str(size), "retention.ms": str(time_ms), "segment.bytes": "1000"}
-        await _set_configs(cluster, _TOPIC_RESOURCE, name, configs)
+        await set_configs(cluster, TOPIC_RESOURCE, name, configs)
 
 
 async def throttle(cluster: OperatedCluster, draw: Draw) -> None:
@@ -225,22 +225,22 @@ async def throttle(cluster: OperatedCluster, draw: Draw) -> None:
     """
     name = draw("topic", lambda rng: rng.choice(topics_of(cluster)))
     rate = draw("bytes_per_s", lambda rng: rng.choice((500, 2_000, 10_000)))
-    await _set_configs(cluster, _TOPIC_RESOURCE, name, dict.fromkeys(_THROTTLED_REPLICAS, "*"))
+    await set_configs(cluster, TOPIC_RESOURCE, name, dict.fromkeys(THROTTLED_REPLICAS, "*"))
     if not cluster.is_healed:
         cluster.tier.is_throttled = True
-        await _set_configs(cluster, _BROKER_RESOURCE, _ALL_BROKERS, dict.fromkeys(_THROTTLED_RATES, str(rate)))
+        await set_configs(cluster, BROKER_RESOURCE, ALL_BROKERS, dict.fromkeys(THROTTLED_RATES, str(rate)))
 
 
 async def end_throttles(cluster: OperatedCluster) -> None:
     """Remove the limits of `throttle`, once no request for one is under way, and again until it succeeds."""
     await asyncio.sleep(_ASK_S + 1)
-    limits, is_done = dict.fromkeys(_THROTTLED_RATES, _UNLIMITED), False
+    limits, is_done = dict.fromkeys(THROTTLED_RATES, UNLIMITED), False
     while not is_done:
         with contextlib.suppress(KlammError):
-            is_done = await _set_configs(cluster, _BROKER_RESOURCE, _ALL_BROKERS, limits)
+            is_done = await set_configs(cluster, BROKER_RESOURCE, ALL_BROKERS, limits)
 
 
-async def _set_configs(cluster: OperatedCluster, kind: int, name: str, configs: Mapping[str, str]) -> bool:
+async def set_configs(cluster: OperatedCluster, kind: int, name: str, configs: Mapping[str, str]) -> bool:
     """Change configs of a topic or a broker, and return whether that succeeded.
 
     Raises KlammError where the request is not answered in time.

@@ -83,6 +83,8 @@ class Options:
     """log.index.interval.bytes."""
     fetch_sessions: int = 1_000
     """max.incremental.fetch.session.cache.slots."""
+    has_metrics: bool = False
+    """Whether nodes serve a page of metrics, which is read at rest."""
     has_cold_reads: bool = False
     """Whether some of the reads find their bytes not in the page cache, until all is healed."""
     device_s: float = 0.0
@@ -143,6 +145,7 @@ class Options:
             compaction=deleting.choice(tuple(COMPACTIONS)) if deleting_producers else "plain",
             index_interval_bytes=Rng(f"{seed}/index interval").choice((0, 300, 4_096)),
             fetch_sessions=Rng(f"{seed}/fetch sessions").choice((8, 1_000)),
+            has_metrics=Rng(f"{seed}/metrics").random() < 0.5,
             has_cold_reads=Rng(f"{seed}/cold reads").random() < 0.3,
             device_s=rng.choice((0.0, 0.001, 0.02)),
             pause_s=rng.choice((0.5, 1.0, 2.0, 4.0)),

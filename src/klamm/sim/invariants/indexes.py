@@ -201,6 +201,16 @@ def standbys_have_a_mirror(cluster: Cluster) -> str | None:
     return None
 
 
+def nodes_have_the_sessions_that_they_need(cluster: Cluster) -> str | None:
+    """A node has one connection to ZooKeeper, and a second one only while it keeps a mirror."""
+    for broker in cluster.running:
+        standby, found = broker.controller.standby, cluster.connections_of(broker.number)
+        keeps_mirror = standby is not None and standby.mirror is not None
+        if found != 1 + keeps_mirror:
+            return f"broker {broker.number} has {found} connections to ZooKeeper; it keeps a mirror: {keeps_mirror}"
+    return None
+
+
 def metrics_match_zookeeper(cluster: Cluster) -> str | None:
     """The metrics of every controller are those that ZooKeeper and the handled events give."""
     for broker in cluster.running:

@@ -1,8 +1,10 @@
 """The journal of a controller: it has all that the controller did, by the end of the event, and nothing else."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from klamm.model.ids import TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.history import History
 from klamm.sim.history.journals import Line
 from klamm.sim.history.trace import EventBegan, JournalWritten, RequestSent
@@ -10,6 +12,10 @@ from klamm.sim.nodes.control_messages import partition_states, stop_states
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import UpdateMetadataRequest
 
+_ELECTIONS: Final = ("offline", "unclean", "preferred", "reassignment", "override", "controlled shutdown")
+_OVERRIDE: Final = "override"
+"""It chooses among the replicas of an assignment that may never be written."""
+_WITHOUT_A_STATE_BEFORE: Final = ("initial", "found")
 _OF_EACH_LINE: Final = frozenset({"ts_ms", "node", "controller_epoch", "seq", "cause", "kind"})
 _STEPS_OF_REQUESTED_DELETIONS: Final = frozenset({"begins", "waits", "held back", "completed"})
 """The others are of replicas whose topic is gone, or that a reassignment removed."""
@@ -61,6 +67,48 @@ def journal_lines_are_true(history: History, event: JournalWritten) -> str | Non
             return f"broker {event.broker} writes {line} in the term of broker {term.broker}"
         if line["kind"] == "decision" and "leader_epoch" in line and (wrong := _untrue(history, line)) is not None:
             return f"broker {event.broker} writes {line}, {wrong}"
+    return None
+
+
+def decisions_tell_what_they_were_made_from(history: History, event: JournalWritten) -> str | None:
+    """A journal's decision names a state before it, whether it is unclean, and why each replica before was rejected."""
+    for line in event.lines:
+        if line["kind"] != "decision" or line.get("decision") in _WITHOUT_A_STATE_BEFORE:
+            continue
+        p, version = TopicPartition(line["topic"], line["partition"]), line["partition_epoch"]
+        states = next((s for s in history.states.incarnations_of(p) if _is_version(line, s, version)), None)
+        if not version or states is None:
+            continue  # another rule judges that
+        told = line["leader_from"], line["isr_from"]
+        if told != (None, None) and told not in [(s.leader, list(s.isr)) for s in states[:version]]:
+            return f"broker {event.broker} writes {line}, and no state before it is so"
+        is_election = line["decision"] in _ELECTIONS and line["leader_to"] != line["leader_from"]
+        if is_election and (wrong := _untrue_reasons(history, line, states[version - 1])):
+            return f"broker {event.broker} writes {line}: {wrong}"
+    return None
+
+
+def _is_version(line: Line, states: Sequence[LeaderAndIsr], version: int) -> bool:
+    """Whether these states of a partition have the one that the line says was written, as this version."""
+    told = line["leader_to"], line["leader_epoch"], line["isr"]
+    return version < len(states) and told == _facts(states[version])
+
+
+def _untrue_reasons(history: History, line: Line, before: LeaderAndIsr) -> str | None:
+    """What is wrong in what an election says of its candidates; None where it is right."""
+    chosen, p = line["leader_to"], TopicPartition(line["topic"], line["partition"])
+    if line.get("unclean", False) is not (chosen not in before.isr):
+        return f"the ISR before was {before.isr}"
+    term, rejected = history.controllers.terms.get(line["controller_epoch"]), dict(line["rejected"])
+    orders = {assignment.replicas for assignment in history.assignments.written.get(p, ())}
+    possible = [order[: order.index(chosen)] for order in orders if chosen in order]
+    if line["decision"] != _OVERRIDE and tuple(rejected) not in possible:
+        return f"the assignments were {sorted(orders)}"
+    for broker, why in rejected.items():
+        if why == "not in the ISR" and broker in before.isr:
+            return f"the ISR before was {before.isr}"
+        if why == "not live" and history.broker_views.is_online(term, p, broker) is True:
+            return f"broker {broker} is live, and its log directory works"
     return None
 
 

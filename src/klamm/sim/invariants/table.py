@@ -189,6 +189,7 @@ ALWAYS: Final = (
     Row(79, journals.requests_are_journalled, _SENT),
     Row(79, journals.journal_lines_are_true, (JournalWritten,)),
     Row(79, journals.journals_name_what_was_found, (JournalWritten,)),
+    Row(79, journals.decisions_tell_what_they_were_made_from, (JournalWritten,)),
 )
 """Checked after every event that they name."""
 
@@ -201,6 +202,7 @@ AT_REST: Final = (
     Row(34, indexes.indexes_follow_from_states, (), tickets="KAFKA-9212"),
     Row(34, contexts.standbys_follow_zookeeper),
     Row(81, indexes.standbys_have_a_mirror),
+    Row(81, indexes.nodes_have_the_sessions_that_they_need),
     Row(80, indexes.metrics_match_zookeeper),
     Row(36, brokers.registrations_match_running_brokers, (), tickets="KAFKA-1387, KAFKA-7165, KAFKA-14845"),
     Row(35, controllers.watches_are_set, (), tickets="KAFKA-13461"),

@@ -29,6 +29,10 @@ class Cluster(Protocol):
         """The nodes that run and for which invariants must hold."""
         ...
 
+    def connections_of(self, number: int) -> int:
+        """How many connections the processes of a node have to ZooKeeper servers."""
+        ...
+
     def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
         """Paths on whose data, and on whose children, ZooKeeper holds a watch for this broker's session."""
         ...

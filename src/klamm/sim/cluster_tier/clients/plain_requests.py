@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from klamm.client.asynchronous import AsyncClient
 from klamm.client.errors import RequestRefused
 from klamm.client.leaders import NO_EPOCH
-from klamm.client.records import produce_error_code, produce_request
+from klamm.client.records import ALL_IN_SYNC, produce_error_code, produce_request
 from klamm.client.versions import Request
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
@@ -66,15 +66,25 @@ class FetchSession:
         """Let the next fetch end the session."""
         self._epoch = _FINAL_EPOCH
 
+    def pretend(self, session_id: int, epoch: int) -> None:
+        """Let the next fetch name this session and epoch, whatever the broker has."""
+        self.id, self._epoch = session_id, epoch
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next fetch."""
+        return self._epoch
+
     async def fetch(
         self,
         positions: Mapping[TopicPartition, int],
         wait_ms: int = 0,
         min_bytes: int = 1,
         forgotten: Sequence[TopicPartition] = (),
+        max_bytes: int = _MAX_BYTES,
     ) -> dict[TopicPartition, Fetched]:
         """Fetch in the session, and return what changed. Raises KlammError."""
-        message = _fetch_message(positions, wait_ms, min_bytes, self._leader_epoch)
+        message = _fetch_message(positions, wait_ms, min_bytes, self._leader_epoch, max_bytes)
         message.session_id, message.session_epoch = self.id, self._epoch
         message.forgotten_topics_data = [ForgottenTopic(topic=p.topic, partitions=(p.partition,)) for p in forgotten]
         self._positions.update(positions)
@@ -99,9 +109,10 @@ async def fetch_once(
     wait_ms: int,
     leader_epoch: int = NO_EPOCH,
     newest: int = _BY_NAME,
+    min_bytes: int = 1,
 ) -> Fetched:
     """Fetch from one partition, in a version up to `newest`. Raises KlammError."""
-    request = Request(ApiKey.FETCH, _fetch_message({p: offset}, wait_ms, leader_epoch=leader_epoch), newest=newest)
+    request = Request(ApiKey.FETCH, _fetch_message({p: offset}, wait_ms, min_bytes, leader_epoch), newest=newest)
     return _fetched(await client.ask(broker, request), {p: offset})[p]
 
 
@@ -116,7 +127,11 @@ async def read_values(
 
 
 def _fetch_message(
-    positions: Mapping[TopicPartition, int], wait_ms: int, min_bytes: int = 1, leader_epoch: int = NO_EPOCH
+    positions: Mapping[TopicPartition, int],
+    wait_ms: int,
+    min_bytes: int = 1,
+    leader_epoch: int = NO_EPOCH,
+    max_bytes: int = _MAX_BYTES,
 ) -> FetchRequest:
     """A Fetch of these partitions."""
     by_topic: defaultdict[str, list[FetchPartition]] = defaultdict(list)
@@ -124,7 +139,7 @@ def _fetch_message(
         wanted = FetchPartition(number, leader_epoch, offset, partition_max_bytes=_MAX_BYTES)
         by_topic[topic].append(wanted)
     topics = [FetchTopic(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()]
-    return FetchRequest(max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=_MAX_BYTES, topics=topics)
+    return FetchRequest(max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, topics=topics)
 
 
 def _fetched(answer: Any, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Fetched]:
@@ -148,8 +163,14 @@ async def produce(
     client: AsyncClient, broker: Address, p: TopicPartition, record: NewRecord, timeout_ms: int
 ) -> ErrorCode:
     """Write a record with acks=all, and return the answer. Raises KlammError."""
-    batch = build_batch([record])
-    return ErrorCode(produce_error_code(await client.ask(broker, produce_request(p, batch, timeout_ms / 1000))))
+    return await produce_batch(client, broker, p, build_batch([record]), timeout_ms)
+
+
+async def produce_batch(
+    client: AsyncClient, broker: Address, p: TopicPartition, batch: bytes, timeout_ms: int, acks: int = ALL_IN_SYNC
+) -> ErrorCode:
+    """Write a batch, and return the answer. Raises KlammError."""
+    return ErrorCode(produce_error_code(await client.ask(broker, produce_request(p, batch, timeout_ms / 1000, acks))))
 
 
 async def produce_message(

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from klamm.sim.cluster_tier.invariants import (
+    bookkeeping,
     clients,
     compaction,
     deletions,
@@ -124,6 +125,8 @@ AT_REST: Final = (
     Row(76, directories.moves_finish, (), tickets="KIP-113"),
     Row(76, directories.replicas_are_where_they_were_moved, (), tickets="KIP-113"),
     Row(24, rest.only_assigned_replicas_have_logs, (), tickets="KAFKA-13972"),
+    Row(67, bookkeeping.followers_use_the_fetcher_of_the_hash),
+    Row(80, bookkeeping.replica_metrics_match_zookeeper),
 )
 
 
