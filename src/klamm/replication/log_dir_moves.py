@@ -178,11 +178,12 @@ class LogDirMoves:
             copied = await copying.copy_chunk()
             self._quota.record(copied)
             partition.check_waiting_deletes()
+            is_replaced = False
             if copying.is_nearly_complete:
                 await self._flush(copy)
                 if partition.log is source and self._logs.futures.get(topic_partition) is copy:
-                    self._finish(partition, copying)
-            elif not copied:
+                    is_replaced = self._finish(partition, copying)
+            if not (copied or is_replaced):
                 self._delay(topic_partition)  # all is copied, but the copy cannot replace the log yet
         except StorageFailed as error:
             self._on_storage_failed(partition, error)
@@ -239,8 +240,10 @@ class LogDirMoves:
         else:
             self._delay(topic_partition)
 
-    def _finish(self, partition: Partition, copying: LogCopy) -> None:
-        """Copy the records appended during the flush, then replace the log by the copy.
+    def _finish(self, partition: Partition, copying: LogCopy) -> bool:
+        """Copy the records appended during the flush, then replace the log by the copy if it has all of them.
+
+        Returns whether the log was replaced.
 
         Nothing can be appended between the two. What was acknowledged because the log has it on the device, as
         `klamm.sync.before.ack` and `flush.messages` demand, has to be there in the copy as well: at most one chunk, in
@@ -250,7 +253,7 @@ class LogDirMoves:
         topic_partition = partition.topic_partition
         source, copy = partition.hosted_log, self._logs.futures[topic_partition]
         if not copying.is_complete or copy.has_unsynced_truncation:
-            return
+            return False
         if not copy.is_durable or copy.needs_flush_before_ack or copy.recovery_point < source.recovery_point:
             copy.flush_now()
         old_directory = self._logs.directory_of(topic_partition)
@@ -262,3 +265,4 @@ class LogDirMoves:
             before=old_directory,
             now=self._logs.directory_of(topic_partition),
         )
+        return True
