@@ -131,7 +131,8 @@ def test_an_offset_committed_while_a_group_of_many_offsets_is_deleted_survives_t
 def test_the_next_coordinator_does_not_have_an_unfinished_offset_commit_of_a_deleted_group() -> None:
     async def body(room: Room) -> None:
         await room.commit({P1: 5})
-        room.log.held = held = []
+        held: list[asyncio.Future[None]] = []
+        room.log.held = held
         commit = asyncio.ensure_future(room.commit({P0: 6}))
         await settle()
         room.log.held = None
