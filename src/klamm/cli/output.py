@@ -25,8 +25,17 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
-    """Print rows as a table; in a pipe as lines of tab-separated values, the column names first."""
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None, *, if_empty: str | None = None
+) -> None:
+    """Print rows as a table; in a pipe as lines of tab-separated values, the column names first.
+
+    `if_empty` is printed to standard error where there are no rows, on a terminal instead of an empty table.
+    """
+    if if_empty is not None and not rows:
+        print_error(if_empty)
+        if is_terminal():
+            return
     texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if not is_terminal():
         for line in ([*columns], *texts):

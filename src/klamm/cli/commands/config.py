@@ -86,7 +86,8 @@ def get(
             (c.name, "(sensitive)" if c.is_sensitive else c.value, c.source.kafka_name, _synonyms_text(c))
             for c in shown
         ]
-        print_table(("key", "value", "source", "set by"), rows)
+        nothing = None if keys else f"{wanted}: no config is set for it. Pass --all to see the others."
+        print_table(("key", "value", "source", "set by"), rows, if_empty=nothing)
     if absent := [key for key in keys or () if key not in found[wanted]]:
         raise UsageError(f"{wanted} has no config {absent[0]}. `klamm config explain {absent[0]}` shows similar keys.")
 

@@ -76,5 +76,5 @@ def _print_outcome(outcome: Elected, as_json: bool) -> None:
     else:
         rows = [(at, "elected") for at in outcome.elected] + [(at, "not needed") for at in outcome.not_needed]
         rows += [(at, "refused") for at, _ in outcome.refused]
-        print_table(("partition", "election"), sorted(rows))
+        print_table(("partition", "election"), sorted(rows), if_empty="No partition needed an election.")
     raise typer.Exit(print_refusals([refusal for _, refusal in outcome.refused]))

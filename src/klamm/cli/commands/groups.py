@@ -45,6 +45,8 @@ def list_(
         print_json([group._asdict() for group in found])
     elif found:
         print_table(("group", "protocol type", "state", "coordinator"), found)
+    elif not refused:
+        print_error("No group was found.")
     raise typer.Exit(print_refusals(refused))
 
 

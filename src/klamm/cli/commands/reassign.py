@@ -29,6 +29,7 @@ File = Annotated[
 KeepThrottles = Annotated[bool, typer.Option("--preserve-throttles", help="keep the throttles")]
 _FILE = "--reassignment-json-file"
 _WAIT_S = 600.0
+_NO_REASSIGNMENT = "No partition is being reassigned."
 MaybeTimeout = Annotated[
     float | None,
     typer.Option("--timeout", min=0.1, help="give up after this many seconds; default 30, with --wait 600"),
@@ -140,6 +141,7 @@ def _print_progress(found: Sequence[PartitionProgress], unset: Changes) -> None:
     print_table(
         ("partition", "state", "wanted", "replicas"),
         [(s.at, progress_text(s), listed(s.wanted), listed(s.replicas)) for s in found],
+        if_empty=_NO_REASSIGNMENT,
     )
     for entity, changes in unset.items():
         typer.echo(f"Throttle removed: {entity}: {', '.join(changes)}", err=True)
@@ -215,7 +217,7 @@ def list_(bootstrap: Bootstrap = LOCAL, as_json: AsJson = False, timeout: Timeou
 def _print_moves(moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
     """Print the reassignments under way: replicas, adding, removing."""
     rows = [(at, listed(m.replicas), listed(m.adding), listed(m.removing)) for at, m in moves.items()]
-    print_table(("partition", "replicas", "adding", "removing"), rows)
+    print_table(("partition", "replicas", "adding", "removing"), rows, if_empty=_NO_REASSIGNMENT)
 
 
 def _timeout_s(timeout: float | None, wait: bool) -> float:

@@ -10,7 +10,7 @@ from klamm.cli.admin.refusals import Refusal, print_refusals
 from klamm.cli.admin.topic_descriptions import TopicQuery
 from klamm.cli.admin.topic_selection import Filters, parse_assignment
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Wait, Yes, parse_pairs
-from klamm.cli.output import confirm, print_json, print_line
+from klamm.cli.output import confirm, print_error, print_json, print_line
 from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.topic_ids import id_from_text
 
@@ -43,6 +43,8 @@ def list_(
         print_json(names)
     elif names:
         print_line("\n".join(names))
+    else:
+        print_error("No topic was found.")
 
 
 @topics_app.command()

@@ -55,6 +55,8 @@ def list_(
         print_json([transaction._asdict() for transaction in found])
     elif found:
         print_table(_COLUMNS, found)
+    elif not refused:
+        print_error("No transactional id was found.")
     raise typer.Exit(print_refusals(refused))
 
 
@@ -114,6 +116,8 @@ def describe_producers(
             for p in found
         ]
         print_table(_PRODUCER_COLUMNS, rows)
+    elif not refused:
+        print_error(f"{where} has no active producers.")
     raise typer.Exit(print_refusals(refused))
 
 
@@ -153,6 +157,8 @@ def find_hanging(
             "Such a transaction keeps read_committed consumers waiting. Abort it: klamm transactions abort --topic "
             f"{name} --partition {number} --start-offset {start}"
         )
+    elif not refused:
+        print_error("No hanging transaction was found.")
     raise typer.Exit(print_refusals(refused) or int(bool(found)))
 
 
