@@ -78,11 +78,17 @@ class TopicRequestStore:
     async def add_partitions(
         self, topic: str, now: TopicZnode, added: Mapping[int, Sequence[int]], version: int
     ) -> bool:
-        """Add partitions to a topic as it was read; false if it changed since, or was deleted."""
+        """Add partitions to a topic as it was read; false if it changed since, or was deleted.
+
+        Where the answer to an earlier attempt was lost, its repetition is refused although the partitions were added.
+        """
         grown = {n: assignment_of(tuple(r)) for n, r in added.items()}
         payload = znodes.encode_topic(now.topic_id, {**now.partitions, **grown})
         try:
             await self._client.set(znodes.topic_path(topic), payload, version)
-        except (BadVersion, NoNode):
+        except NoNode:
             return False
+        except BadVersion:
+            there = await self.read(topic)
+            return there is not None and all(there[0].partitions.get(n) == replicas for n, replicas in grown.items())
         return True
