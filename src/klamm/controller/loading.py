@@ -5,6 +5,7 @@ A new controller does it for its term, and a standby for its mirror (`mirror.py`
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from klamm.controller.context import ControllerContext
 from klamm.controller.states import PartitionState, ReplicaState
@@ -71,13 +72,16 @@ async def free_context(context: ControllerContext, slices: Slices) -> None:
 
     Freeing them at once would block the loop.
     """
-    listed = (context.reassigning, context.to_complete, context.half_deleted, context.last_sent_assignments)
-    for partitions in (*context.led_by.values(), *context.in_state.values(), *context.offline_dirs.values(), *listed):
+    listed: tuple[dict[Any, Any], ...] = (
+        *context.led_by.values(),
+        *context.in_state.values(),
+        *context.offline_dirs.values(),
+        *(context.reassigning, context.to_complete, context.half_deleted, context.last_sent_assignments),
+        *context.replica_states.values(),
+        *(topic.partitions for topic in context.topics.values()),
+    )
+    for partitions in listed:
         await slices.clear(partitions)
-    for held in context.replica_states.values():
-        await slices.clear(held)
-    for topic in context.topics.values():
-        await slices.clear(topic.partitions)
     slices.close()
 
 
