@@ -8,7 +8,8 @@ from tests.support.controller_room import Room, alter_partition
 
 from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.alter_partition import Proposal, Verdict, check_sender, judge
-from klamm.controller.events import AlterPartitionReceived, ResumeAfterFailure
+from klamm.controller.events import AlterPartitionReceived, BrokerChange, ResumeAfterFailure
+from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.settings import ControllerSettings
@@ -332,6 +333,21 @@ async def test_a_partition_to_which_another_client_gave_no_leader_that_can_lead_
 
     assert room.now("a-0") == "2 / [2,3] / 1 / 2"
     assert requests[1:] == ["LISR a-0=2/[2,3]/1/2 -> 1,2,3", "UMR a-0=2/[2,3]/1/2 -> 1,2,3"]
+
+
+async def test_a_leader_is_told_of_another_clients_state_that_the_controller_reads_and_leaves_as_it_is() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.write_state("a-0", room.stored("a-0")._replace(isr=ids("12")))
+    room.kill(3)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.now("a-0") == "1 / [1,2] / 0 / 1"
+    assert room.term.store.writer.pop_refused_paths() == ["/brokers/topics/a/partitions/0/state"]
+
+    requests = await room.handle(on_resume_after_failure, ResumeAfterFailure())
+
+    assert requests == ["LISR a-0=1/[1,2]/1/2 -> 1,2", "UMR a-0=1/[1,2]/1/2 -> 1,2"]
+    again, _ = await ask(room, leader_epoch=1, partition_epoch=2, isr=(1,))
+    assert again.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("step", ["read", "write"])

@@ -15,6 +15,7 @@ from klamm.controller.topic import Partition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.controller_store import StatesWritten
 from klamm.zk.partition_states import StatesRead
+from klamm.zk.znodes import state_path
 
 States: TypeAlias = Mapping[Partition, LeaderAndIsr]
 PlanT = TypeVar("PlanT", bound=StatePlan)
@@ -73,6 +74,7 @@ async def change_states(
         if outcome.failed:
             apply(decided, earlier := await _written_before_refusal(term, decided.writes, outcome))
             taken |= earlier
+        _note_foreign_states(term, decided.unchanged)
         term.apply_read(decided.unchanged)
         doubtful, refused = (decided.refused, {}) if is_from_memory else ({}, decided.refused)
         why_not = read.unreadable | decided.undecidable | refused | outcome.failed
@@ -84,6 +86,21 @@ async def change_states(
         if not again:
             return changed
         read, is_from_memory = await term.store.read_states(again), False
+
+
+def _note_foreign_states(term: TermContext, read: States) -> None:
+    """Note states that another client wrote in the present leader epoch: their leaders are told of them later.
+
+    A leader with an older partition epoch cannot change the ISR. Where leaders write states, they know them.
+    """
+    if not term.owns_partition_state:
+        return
+    for p, state in read.items():
+        known = p.leadership
+        if known is None or known.leader_epoch != state.leader_epoch or known.partition_epoch == state.partition_epoch:
+            continue
+        term.context.foreign_states[p] = None
+        term.store.writer.add_refused(state_path(p))
 
 
 async def _written_before_refusal(term: TermContext, attempted: States, outcome: StatesWritten[Partition]) -> States:
