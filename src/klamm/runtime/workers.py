@@ -130,6 +130,10 @@ class ProcessWorkers:
                 return worker.ask(request)
             except (OSError, EOFError):
                 status = worker.end()
+            except BaseException:  # half an answer may be left in the pipe, which the next call would take for its own
+                worker.kill()
+                worker.end()
+                raise
             finally:
                 self._give_back(worker)
         return False, f"the worker process ended twice, last with exit status {status}"

@@ -8,9 +8,11 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 
+from klamm.runtime import workers as workers_module
 from klamm.runtime.workers import InlineWorkers, ProcessWorkers, WorkerFailed, Workers
 
 
@@ -52,6 +54,25 @@ async def test_an_exception_in_a_worker_call_is_reported_and_the_worker_stays_us
         await workers.run(divmod, 1, 0)
 
     assert await workers.run(os.getpid) == pid
+
+
+async def test_an_answer_that_is_not_read_to_its_end_is_not_taken_for_that_of_the_next_call(
+    workers: ProcessWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_exactly = workers_module._read_exactly
+    reads: list[int] = []
+
+    def fail_at_the_content(pipe: IO[bytes], count: int) -> bytearray:
+        reads.append(count)
+        if len(reads) == 2:
+            raise MemoryError
+        return read_exactly(pipe, count)
+
+    monkeypatch.setattr(workers_module, "_read_exactly", fail_at_the_content)
+    with pytest.raises(MemoryError):
+        await workers.run(divmod, 7, 2)
+
+    assert await workers.run(divmod, 9, 2) == (4, 1)
 
 
 async def test_a_worker_process_that_dies_fails_its_call_and_is_replaced(workers: ProcessWorkers) -> None:
