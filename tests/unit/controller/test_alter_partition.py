@@ -8,8 +8,8 @@ from tests.support.controller_room import Room, alter_partition
 
 from klamm.controller.context import ControllerContext
 from klamm.controller.decisions.alter_partition import Proposal, Verdict, check_sender, judge
-from klamm.controller.events import AlterPartitionReceived, BrokerChange, ResumeAfterFailure
-from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.events import AlterPartitionReceived, BrokerChange, ControlledShutdown, ResumeAfterFailure
+from klamm.controller.handlers.brokers import on_broker_change, on_controlled_shutdown
 from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.settings import ControllerSettings
@@ -17,7 +17,7 @@ from klamm.controller.topic import Partition
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.messages import (
@@ -333,6 +333,23 @@ async def test_a_partition_to_which_another_client_gave_no_leader_that_can_lead_
 
     assert room.now("a-0") == "2 / [2,3] / 1 / 2"
     assert requests[1:] == ["LISR a-0=2/[2,3]/1/2 -> 1,2,3", "UMR a-0=2/[2,3]/1/2 -> 1,2,3"]
+
+
+async def test_a_leader_that_shuts_down_may_admit_the_follower_that_takes_over() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    await ask(room, isr=(1,))
+
+    async def shut_down() -> tuple[TopicPartition, ...]:
+        event = ControlledShutdown(BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
+        await room.handle(on_controlled_shutdown, event)
+        return event.reply.result().remaining
+
+    assert await shut_down() == (TopicPartition("a", 0),)
+    response, _ = await ask(room, partition_epoch=1, isr=(1, 2))
+    assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+    assert await shut_down() == ()
+    assert room.now("a-0") == "2 / [2] / 1 / 3"
 
 
 async def test_a_leader_is_told_of_another_clients_state_that_the_controller_reads_and_leaves_as_it_is() -> None:

@@ -1,7 +1,8 @@
 """Whether a leader may change its ISR: the checks of AlterPartition, in Kafka's order.
 
 Beyond Kafka, the requester must be the leader that the controller knows, the new ISR must be non-empty and within the
-assignment, and a new member must not have registered again since it fetched (Kafka: only in KRaft, KIP-903).
+assignment, and a new member must not have registered again since it fetched (Kafka: only in KRaft, KIP-903). A leader
+that shuts down may change its ISR: the replica that it admits can take over from it.
 Source: KafkaController.tryProcessAlterPartition (3.9).
 """
 
@@ -107,7 +108,7 @@ def _judge_content(
         )
     if not proposal.isr:
         return Verdict(ErrorCode.INVALID_REQUEST, "the ISR in the request is empty")
-    if ineligible := [b for b in proposal.isr if not _is_eligible(context, partition, proposal, b)]:
+    if ineligible := [b for b in proposal.isr if not _is_eligible(context, partition, now, proposal, b)]:
         refusal = (
             ErrorCode.INELIGIBLE_REPLICA
             if version >= FIRST_VERSION_WITH_TOPIC_IDS
@@ -122,8 +123,14 @@ def _judge_content(
     return Verdict(write=now._replace(isr=proposal.isr, recovery=recovery, controller_epoch=context.epoch))
 
 
-def _is_eligible(context: ControllerContext, partition: Partition, proposal: Proposal, broker: BrokerId) -> bool:
-    """Whether the broker may be in the ISR: live, a replica, and in the registration in which it fetched (KIP-903)."""
-    if broker not in context.live or broker not in partition.replicas:
+def _is_eligible(
+    context: ControllerContext, partition: Partition, now: LeaderAndIsr, proposal: Proposal, broker: BrokerId
+) -> bool:
+    """Whether the broker may be in the ISR: live, a replica, and in the registration in which it fetched (KIP-903).
+
+    The leader, which has just sent the request, stays in it also while it shuts down.
+    """
+    is_live = broker in context.live or (broker == now.leader and broker in context.registered)
+    if not is_live or broker not in partition.replicas:
         return False
     return proposal.broker_epochs.get(broker, NO_EPOCH) in (NO_EPOCH, context.registered[broker].epoch)

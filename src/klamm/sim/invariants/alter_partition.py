@@ -28,9 +28,10 @@ def _expected_errors(
     if expected is not None:
         return frozenset((expected,))
     assert topic is not None
-    replicas = known.partitions[topic, requested.partition_index].replicas
+    replicas, now = known.partitions[topic, requested.partition_index]
     members = new_isr(requested, version)
-    fit = {known.live[b] if b in replicas else False for b in members}
+    leader = now.leader if now is not None else None  # it has just asked, perhaps while it shuts down
+    fit = {(b == leader or known.live[b]) if b in replicas else False for b in members}
     fit |= {_has_epoch(known, BrokerId(m.broker_id), m.broker_epoch) for m in requested.new_isr_with_epochs}
     ineligible = ErrorCode.INELIGIBLE_REPLICA if version >= FIRST_WITH_TOPIC_IDS else ErrorCode.OPERATION_NOT_ATTEMPTED
     if False in fit:
