@@ -408,7 +408,7 @@ MISTAKES = {
     "column": ({"id >= 0": "ident >= 0"}, 7, "ident"),
     "condition": ({"user IS NOT NULL": "usr IS NOT NULL"}, 12, "expect.user_present='usr IS NOT NULL'"),
     "type of a condition": ({"user IS NOT NULL": "user"}, 12, "the condition has the type string"),
-    "schema": ({"id BIGINT": "id BIGGER"}, 5, "source.value.schema"),
+    "schema": ({"id BIGINT": "id INTERVAL BIGGER"}, 5, "source.value.schema"),
     "record": ({" AS value": " AS other", "delta": "topic"}, 13, "value"),
 }
 

@@ -77,6 +77,27 @@ def bound(side: str, value: Mapping[str, Any], streaming: bool = False) -> Bound
     return _parse_offsets_option(offsets, text, None if streaming else _EMPTY[side])
 
 
+def check_order(start: Bound, end: Bound) -> None:
+    """Raise BadOption where the options themselves say that a range ends before it begins."""
+    if start.by_time != end.by_time:
+        return
+    for p in (*(start.each or ()), *(end.each or ())) or (None,):
+        first, last = _value_for(start, p), _value_for(end, p)
+        if first is not None and last is not None and 0 <= last < first:
+            of = "" if p is None else f" for {p}"
+            raise BadOption(
+                f"options {start.option} and {end.option} contradict each other: the read would begin at {first} and "
+                f"end before {last}{of}; correct one of them"
+            )
+
+
+def _value_for(given: Bound, partition: TopicPartition | None) -> int | None:
+    """The bound of a partition; None where the option lacks it."""
+    if given.each is None:
+        return given.everywhere
+    return None if partition is None else given.each.get(partition)
+
+
 def _parse_offsets_option(option: str, text: str, empty: int | None) -> Bound:
     """Return the bound that the option's text names: earliest, latest, or offsets by partition.
 

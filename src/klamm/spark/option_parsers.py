@@ -125,6 +125,16 @@ def parse_one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def parse_plaintext(text: str) -> str:
+    """Return the only security protocol that klamm speaks, in lower case. Raises ValueError for others."""
+    if text.lower() != "plaintext":
+        raise ValueError(
+            f"klamm connects only to PLAINTEXT listeners, not to {text!r}; remove it, and give the port of such a "
+            "listener"
+        )
+    return "plaintext"
+
+
 def parse_on_data_loss(text: str) -> OnDataLoss:
     """Return what to do on data loss. Raises ValueError."""
     return OnDataLoss(parse_one_of(*OnDataLoss)(text))

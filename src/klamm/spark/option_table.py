@@ -18,6 +18,7 @@ from klamm.spark.option_parsers import (
     parse_on_decode_error,
     parse_one_of,
     parse_pattern,
+    parse_plaintext,
     parse_positive,
     parse_schema,
     parse_text,
@@ -141,7 +142,7 @@ TABLE: Final = (
         "`read_committed` skips records of aborted transactions, and ends at the last stable offset",
     ),
     Option(
-        "kafka.security.protocol", parse_one_of("plaintext"), "PLAINTEXT", BOTH,
+        "kafka.security.protocol", parse_plaintext, "PLAINTEXT", BOTH,
         "security protocol; klamm supports only this one",
     ),
     Option(

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from klamm.model.cluster import Address
 from klamm.spark.avro import Registry
+from klamm.spark.ddl import check_fields
 from klamm.spark.errors import BadOption
-from klamm.spark.offsets import Bound, Subscription, bound, subscription
+from klamm.spark.offsets import Bound, Subscription, bound, check_order, subscription
 from klamm.spark.option_parsers import OnDataLoss, OnDecodeError
 from klamm.spark.option_set import Reads
 from klamm.spark.option_table import READ_OPTIONS
@@ -121,6 +122,7 @@ def read_options(given: Mapping[str, str], reads: Reads = Reads.BATCH) -> ReadOp
         fetch_min_bytes=value["kafka.fetch.min.bytes"],
         fetch_wait_ms=value["kafka.fetch.max.wait.ms"],
     )
+    check_order(options.start, options.end)
     _check_dead_letters(options)
     return options
 
@@ -154,6 +156,11 @@ def _value_options(given: Mapping[str, str], value: Mapping[str, Any]) -> ValueO
         raise BadOption(
             f"option valueSchema is only for valueFormat json and avro, and it is {values.format}: remove it"
         )
+    if values.schema is not None and values.format == "json":
+        try:
+            check_fields(values.schema)
+        except ValueError as error:
+            raise BadOption(f"option valueSchema: {error}") from None
     url, auth = value["schemaRegistry"], value["schemaRegistryAuth"]
     if url is not None and values.format != "avro":
         raise BadOption(f"option schemaRegistry is only for valueFormat avro, and it is {values.format}: remove it")

@@ -17,6 +17,7 @@ from klamm.spark.option_parsers import (
     parse_int_milliseconds,
     parse_milliseconds,
     parse_one_of,
+    parse_plaintext,
     parse_positive,
     parse_text,
 )
@@ -158,7 +159,7 @@ SINK_TABLE: Final = (
         "it, also after a restart during its commit. At most `transaction.max.timeout.ms` of the brokers",
     ),
     Option(
-        "kafka.security.protocol", parse_one_of("plaintext"), "PLAINTEXT", Reads.BOTH,
+        "kafka.security.protocol", parse_plaintext, "PLAINTEXT", Reads.BOTH,
         "security protocol; klamm supports only this one",
     ),
     Option(

@@ -100,6 +100,12 @@ WRONG = {
     "no topics": ("  topics: [orders, refunds]\n", "", 2, "set exactly one of source.topics and source.pattern"),
     "empty list": ("[orders, refunds]", "[]", 4, "source.topics: the list is empty"),
     "no schema": ("    schema: id BIGINT\n", "", 7, "source.value.schema is missing for json"),
+    "bad type": (
+        "id BIGINT",
+        "id BIGNT",
+        8,
+        "the field id has the type BIGNT, which does not exist; did you mean",
+    ),
     "schema without json": ("format: json", "format: string", 8, "valueSchema is only for valueFormat json"),
     "unknown option": ("maxOffsetsPerTrigger", "maxOffsetPerTrigger", 9, "Did you mean maxOffsetsPerTrigger?"),
     "bad option value": ("Trigger: 10", "Trigger: many", 9, "maxoffsetspertrigger"),

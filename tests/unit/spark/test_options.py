@@ -155,6 +155,34 @@ def test_contradictory_values_of_fail_on_data_loss_and_on_data_loss_are_refused(
     assert "contradict each other; remove failOnDataLoss" in refusal(onDataLoss=loss, failOnDataLoss=fails)
 
 
+ENDS_BEFORE = {
+    "offsets": (
+        {"startingOffsets": '{"orders": {"0": 20, "1": 3}}', "endingOffsets": '{"orders": {"1": 3, "0": 19}}'},
+        "startingOffsets and endingOffsets contradict each other: the read would begin at 20 and end before 19 for "
+        "orders-0; correct one of them",
+    ),
+    "times": (
+        {"startingTimestamp": "2000", "endingTimestamp": "1999"},
+        "startingTimestamp and endingTimestamp contradict each other: the read would begin at 2000 and end before "
+        "1999; correct one of them",
+    ),
+    "a time and times of partitions": (
+        {"startingTimestamp": "2000", "endingOffsetsByTimestamp": '{"orders": {"0": 1}}'},
+        "begin at 2000 and end before 1 for orders-0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), ENDS_BEFORE.values(), ids=ENDS_BEFORE)
+def test_a_read_that_would_end_before_it_begins_is_refused(given: dict[str, str], expected: str) -> None:
+    assert expected in refusal(**given)
+
+
+def test_a_read_that_ends_where_it_begins_is_accepted() -> None:
+    read_options(LEAST | {"startingTimestamp": "2000", "endingTimestamp": "2000"})
+    read_options(LEAST | {"startingOffsets": '{"orders": {"0": -2}}', "endingOffsets": '{"orders": {"0": 0}}'})
+
+
 WRONG = {
     "no bootstrap port": ("kafka.bootstrap.servers", "host", "'host' is not HOST:PORT"),
     "bootstrap port too high": ("kafka.bootstrap.servers", "host:99999", "is not HOST:PORT"),
@@ -164,7 +192,7 @@ WRONG = {
     "no number": ("minPartitions", "many", "is not a whole number of at least 1"),
     "zero": ("maxRecordsPerPartition", "0", "is not a whole number of at least 1"),
     "unknown isolation level": ("kafka.isolation.level", "x", "give read_uncommitted or read_committed"),
-    "unsupported security protocol": ("kafka.security.protocol", "SSL", "give plaintext"),
+    "unsupported security protocol": ("kafka.security.protocol", "SSL", "only to PLAINTEXT listeners, not to 'SSL'"),
     "starts at the end": ("startingOffsets", "latest", "read nothing in a batch read; give earliest or"),
     "ends at the start": ("endingOffsets", "earliest", "read nothing in a batch read; give latest or"),
     "neither word nor JSON": ("startingOffsets", "first", "give JSON, for example"),

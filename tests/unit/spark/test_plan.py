@@ -162,8 +162,8 @@ class TestBounds:
 
         assert planned(world, **given, kafka__isolation__level="read_committed") == {}
 
-    def test_an_ending_offset_before_the_starting_offset_reads_nothing(self, world: ScriptedWorld) -> None:
-        given = {"startingOffsets": '{"orders": {"0": 50}}', "endingOffsets": '{"orders": {"0": 40}}'}
+    def test_an_ending_time_before_the_starting_offset_reads_nothing(self, world: ScriptedWorld) -> None:
+        given = {"startingOffsets": '{"orders": {"0": 50}}', "endingTimestamp": "1"}
 
         assert planned(world, assign='{"orders": [0]}', **given) == {}
 

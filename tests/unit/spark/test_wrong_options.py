@@ -55,6 +55,7 @@ OF_PARSERS = {
     "parse_milliseconds": (*NUMBERS, "10s"),
     "parse_int": (*NUMBERS, BEYOND_INT),
     "parse_int_milliseconds": (*NUMBERS, BEYOND_INT, "10s"),
+    "parse_plaintext": ("", "SSL", "SASL_SSL"),
     "parse_on_data_loss": ("", "ignore"),
     "parse_delivery": ("", "exactly once", "twice"),
     "parse": ("", "other"),
