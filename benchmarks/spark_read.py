@@ -156,7 +156,7 @@ def read_files(log_dirs: str, topic: str) -> int:
     options = read_options({"logDirs": log_dirs, "subscribe": topic})
     job, world = Job(options, Columns(COLUMNS, COLUMNS)), RealBlockingWorld()
     with open_transport(world, options) as transport:
-        tasks = plan_batch(transport, EVERY_ROW, processors=2)
+        tasks = plan_batch(transport, EVERY_ROW, parallelism=2)
     return sum(rows.num_rows for task in tasks for rows in read_task(world, job, task))
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.spark.options import ReadOptions
+from klamm.spark.parallelism import parallelism_of
 from klamm.spark.plan import plan_batch
 from klamm.spark.ranges import TaskRanges
 from klamm.spark.schema import columns_of, source_schema
@@ -53,7 +54,7 @@ def export_records(spark: SparkSession, options: ReadOptions, directory: str) ->
     job = Job(options, columns_of(parsed, options.values))
     world = RealBlockingWorld()
     with open_transport(world, options, POOL) as transport:
-        tasks = plan_batch(transport, job.wanted, world.processors())
+        tasks = plan_batch(transport, job.wanted, parallelism_of(world, spark.sparkContext))
     if not tasks:
         return []
     numbered = spark.sparkContext.parallelize(list(enumerate(tasks)), len(tasks))

@@ -31,11 +31,14 @@ class Plan:
     lost: list[LostRange] = field(default_factory=list)
 
 
-def plan_batch(transport: Transport, wanted: RowFilter, processors: int) -> list[TaskRanges]:
-    """The tasks of a batch read, in order of topic and partition. Raises as `plan_ranges` does."""
+def plan_batch(transport: Transport, wanted: RowFilter, parallelism: int) -> list[TaskRanges]:
+    """The tasks of a batch read, in order of topic and partition. Raises as `plan_ranges` does.
+
+    `parallelism` is how many tasks Spark runs at once.
+    """
     plan = plan_ranges(transport, wanted)
     options = transport.options
-    limits = TaskLimits(processors, options.min_partitions, options.max_records_per_partition)
+    limits = TaskLimits(parallelism, options.min_partitions, options.max_records_per_partition)
     tasks = plan_tasks(transport.locate(plan.ranges), average_bytes(transport, plan.ranges), limits)
     if options.reports_losses and plan.lost:
         tasks.append(TaskRanges((), tuple(plan.lost)))

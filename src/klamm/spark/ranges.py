@@ -11,7 +11,7 @@ from klamm.spark.errors import LostRange
 from klamm.spark.sizes import GUESSED_BYTES
 
 MIN_TASK_OFFSETS: Final = 10_000  # a task costs some milliseconds, in which this many records are read
-MAX_TASK_BYTES: Final = 64 << 20  # a planner cannot ask how many cores the cluster has: enough tasks for any
+MAX_TASK_BYTES: Final = 64 << 20  # enough tasks for any cluster, also where its parallelism is not known
 
 
 class OffsetRange(NamedTuple):
@@ -44,7 +44,8 @@ class TaskRanges(NamedTuple):
 class TaskLimits(NamedTuple):
     """What decides into how many tasks a read is cut; None where the user leaves it to klamm."""
 
-    processors: int
+    parallelism: int
+    """How many tasks Spark runs at once."""
     min_tasks: int | None = None
     max_records: int | None = None
 
@@ -59,10 +60,10 @@ def plan_tasks(
 
 
 def task_count(ranges: Sequence[OffsetRange], weights: Sequence[float], limits: TaskLimits) -> int:
-    """Choose the number of tasks: two per processor, fewer for little data, more for much or by options."""
+    """Choose the number of tasks: twice the parallelism, fewer for little data, more for much or by options."""
     total = sum(r.size for r in ranges)
     size = sum(r.size * weight for r, weight in zip(ranges, weights, strict=True))
-    count = max(1, min(2 * limits.processors, total // MIN_TASK_OFFSETS), -int(-size // MAX_TASK_BYTES))
+    count = max(1, min(2 * limits.parallelism, total // MIN_TASK_OFFSETS), -int(-size // MAX_TASK_BYTES))
     if limits.min_tasks is not None:
         count = max(count, limits.min_tasks)
     if limits.max_records is not None:

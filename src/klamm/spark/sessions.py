@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 
 from klamm.model.errors import KlammError
 from klamm.runtime.blocking import RealBlockingWorld
+from klamm.runtime.disk import RealDisk
 from klamm.runtime.java import java_home
 from klamm.runtime.processes import environment_variable, find_program, python, set_environment_default
+from klamm.spark.parallelism import store_parallelism
 from klamm.spark.source import KlammSource
 
 FAST_SETTINGS: Final = {
@@ -66,7 +68,9 @@ def session(
         defaults |= LOCAL_SETTINGS | {"spark.sql.shuffle.partitions": str(processors)}
     for name, value in ({n: v for n, v in defaults.items() if n not in chosen} | dict(settings or {})).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    store_parallelism(RealBlockingWorld(), RealDisk(), spark)
+    return spark
 
 
 def register(spark: SparkSession) -> None:
@@ -86,6 +90,7 @@ def register(spark: SparkSession) -> None:
             )
         context.pythonExec = python()
     spark.dataSource.register(KlammSource)
+    store_parallelism(RealBlockingWorld(), RealDisk(), spark)
 
 
 def _chosen_settings() -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from klamm.spark.filters import Condition, RowFilter, take_filters
 from klamm.spark.option_set import Reads
 from klamm.spark.option_table import READ_OPTIONS
 from klamm.spark.options import ReadOptions, read_options
+from klamm.spark.parallelism import stored_parallelism
 from klamm.spark.plan import plan_batch
 from klamm.spark.schema import columns_of, source_schema
 from klamm.spark.sink import KlammStreamWriter, KlammWriter, batch_job, stream_job
@@ -130,7 +131,7 @@ class KlammReader(SameVersion, DataSourceReader):
         """Return the tasks of the read, each with the offset ranges that it reads."""
         world = RealBlockingWorld()
         with open_transport(world, self._job.options, POOL) as transport:
-            tasks = plan_batch(transport, self._job.wanted, world.processors())
+            tasks = plan_batch(transport, self._job.wanted, stored_parallelism(world, RealDisk()))
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

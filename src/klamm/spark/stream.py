@@ -20,6 +20,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from klamm.runtime.blocking import RealBlockingWorld
+from klamm.runtime.disk import RealDisk
+from klamm.spark.parallelism import stored_parallelism
 from klamm.spark.stream_driver import StreamDriver
 from klamm.spark.stream_offsets import from_json, to_json
 from klamm.spark.tasks import Job, run_task
@@ -62,7 +64,9 @@ class KlammStreamReader(SameVersion, DataSourceStreamReader, SupportsTriggerAvai
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks of a micro-batch."""
-        return [InputPartition(task) for task in self._stream().tasks(from_json(start), from_json(end))]
+        parallelism = stored_parallelism(RealBlockingWorld(), RealDisk())
+        tasks = self._stream().tasks(from_json(start), from_json(end), parallelism)
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the ranges of a task, in a worker."""

@@ -112,14 +112,14 @@ class StreamDriver:
         self._last_batch_s = self._world.now_s()
         return goal
 
-    def tasks(self, start: StreamOffset, end: StreamOffset) -> list[TaskRanges]:
-        """Return the tasks of the micro-batch from `start` to `end`. Raises DataLoss."""
+    def tasks(self, start: StreamOffset, end: StreamOffset, parallelism: int) -> list[TaskRanges]:
+        """Return the tasks of the micro-batch from `start` to `end`, for so many that run at once. Raises DataLoss."""
         self._check_cluster(end)
         plan = plan_micro_batch(start, end)
         for lost in plan.lost:
             pass_over(lost, self._options.on_data_loss)
         options = self._options
-        limits = TaskLimits(self._world.processors(), options.min_partitions, options.max_records_per_partition)
+        limits = TaskLimits(parallelism, options.min_partitions, options.max_records_per_partition)
         tasks = plan_tasks(self._transport.locate(plan.ranges), average_bytes(self._transport, plan.ranges), limits)
         if options.reports_losses and plan.lost:
             tasks.append(TaskRanges((), tuple(plan.lost)))

@@ -105,7 +105,7 @@ def stored_options(*directories: Path, **given: str) -> ReadOptions:
 
 def plan_stored(options: ReadOptions, wanted: RowFilter = EVERY_ROW) -> list[TaskRanges]:
     with open_transport(NoBrokers(), options) as transport:
-        return plan_batch(transport, wanted, processors=2)
+        return plan_batch(transport, wanted, parallelism=2)
 
 
 def read_planned(options: ReadOptions, tasks: list[TaskRanges], columns: tuple[str, ...] = COLUMNS) -> list[Any]:

@@ -49,7 +49,7 @@ class Query:
 
     def rows(self) -> list[dict[str, Any]]:
         """Read the batch whose end is stored, without committing it."""
-        tasks = self.driver.tasks(from_json(self.start()), from_json(json.loads(self.stored[self.committed])))
+        tasks = self.driver.tasks(from_json(self.start()), from_json(json.loads(self.stored[self.committed])), 2)
         job = Job(stream_options(**self.given), Columns(COLUMNS, COLUMNS))
         rows = [row for task in tasks for rows in read_task(self.world, job, task) for row in rows.to_pylist()]
         assert set(arrow_schema(COLUMNS).names) == set(COLUMNS)

@@ -21,7 +21,7 @@ def stream_options(directory: Path, **given: str) -> ReadOptions:
 
 
 def rows_between(driver: StreamDriver, directory: Path, start: StreamOffset, end: StreamOffset) -> list[int]:
-    rows = read_planned(stored_options(directory), driver.tasks(start, end), ("offset",))
+    rows = read_planned(stored_options(directory), driver.tasks(start, end, 2), ("offset",))
     return [row["offset"] for row in rows]
 
 

@@ -83,7 +83,7 @@ COUNTS = {
     "little to read": (500, 1.0, TaskLimits(2), 1),
     "much to read": (MUCH, 1.0, TaskLimits(2), 4),
     "records for three tasks": (MIN_TASK_OFFSETS * 3, 1.0, TaskLimits(8), 3),
-    "more bytes than these processors need": (MUCH, MAX_TASK_BYTES / MIN_TASK_OFFSETS, TaskLimits(2), 100),
+    "more bytes than this parallelism needs": (MUCH, MAX_TASK_BYTES / MIN_TASK_OFFSETS, TaskLimits(2), 100),
     "few large records": (30, MAX_TASK_BYTES / 10, TaskLimits(2), 3),
     "minPartitions above the default": (500, 1.0, TaskLimits(2, 7), 7),
     "minPartitions below the default": (MUCH, 1.0, TaskLimits(2, 3), 4),
@@ -93,7 +93,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("total", "weight", "limits", "expected"), COUNTS.values(), ids=COUNTS)
-def test_the_number_of_spark_tasks_depends_on_offsets_bytes_processors_and_options(
+def test_the_number_of_spark_tasks_depends_on_offsets_bytes_parallelism_and_options(
     total: int, weight: float, limits: TaskLimits, expected: int
 ) -> None:
     assert task_count([OffsetRange(ORDERS, 0, total)], [weight], limits) == expected
