@@ -1,7 +1,7 @@
 """`make bench`: every benchmark, one after another, with progress, what it printed, and its duration.
 
-The output of each is in `.bench/NAME.log`, too. All run; the exit status is 1 if one fails. Two run apart,
-because they take long: `make bench-controller` and `make bench-request_holds`.
+The output of each is in `.bench/NAME.log`, too. All run; the exit status is 1 if one fails. Three run
+apart, because they take long: `make bench-controller`, `make bench-request_holds` and `make bench-spark_soak`.
 """
 
 import ast
@@ -13,15 +13,15 @@ from tests.support.steps import Step, exit_with, run_chosen
 
 DIRECTORY = Path(".bench")
 FIRST = "side_by_side"
-PROCESSES_OF_OTHERS = ("load", "spark_write_job")
-"""Modules that a benchmark starts as processes of its own."""
-APART = ("controller", "request_holds")
+PARTS_OF_OTHERS = ("load", "spark_process", "spark_read_job", "spark_write_job")
+"""Modules that benchmarks import, or start as processes of their own."""
+APART = ("controller", "request_holds", "spark_soak")
 
 
 def benchmarks() -> list[Step]:
     """A step for each benchmark, with the first line of its docstring."""
     paths = [p for p in Path(__file__).parent.glob("*.py") if not p.name.startswith("__") and p != Path(__file__)]
-    names = sorted({p.stem for p in paths} - {*PROCESSES_OF_OTHERS, *APART}, key=lambda name: (name != FIRST, name))
+    names = sorted({p.stem for p in paths} - {*PARTS_OF_OTHERS, *APART}, key=lambda name: (name != FIRST, name))
     return [Step(name, (sys.executable, "-m", f"benchmarks.{name}"), _first_line(name)) for name in names]
 
 

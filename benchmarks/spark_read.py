@@ -4,6 +4,7 @@
     python -m benchmarks.spark_read --records 500000 --nodes 3 --codec zstd
     python -m benchmarks.spark_read --decoder-only
     python -m benchmarks.spark_read --log-dirs # the same topics from the nodes' log directories, without brokers
+    python -m benchmarks.spark_read --records 10000000 --against kafka  # beside Spark's own connector (4.0.0)
 
 Bytes are those of keys and values. A read writes all seven columns to Spark's `noop` sink; best of `--rounds`. Beside
 wall time stands the processor time of the reader (this process, or Spark's JVM and its Python workers, without the
@@ -24,6 +25,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from tests.support.cluster import Cluster
 
+from benchmarks.spark_process import OFFICIAL, SparkProcess, best_rounds, can_use_official, print_round
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark import session
@@ -45,7 +47,9 @@ from klamm.wire.vectors.starts import Finder, find_bodies, find_in_a_loop, find_
 KEY_BYTES = 10
 COLUMNS = tuple(field.name for field in FIELDS)
 PARTITIONS = 8
+JOB = Path(__file__).parent / "spark_read_job.py"
 SMALL_TASKS = 200
+SPARK_TASKS = 256
 DECODER_BYTES = 8 << 20  # as one fetch gives them
 
 
@@ -204,6 +208,24 @@ def measure_small_tasks(cluster: Cluster, name: str) -> None:
         )
 
 
+def measure_spark_tasks(source: Callable[..., DataFrame], count: int, rounds: int) -> None:
+    """Measure a job of many tasks of ten records; planning and starting it are a part."""
+    records_of_each = 10 * SPARK_TASKS // PARTITIONS
+    assert count // PARTITIONS > 2 * records_of_each, "give more records"
+    begin = count // PARTITIONS // 2
+    few = f"offset >= {begin} AND offset < {begin + records_of_each}"
+    spent = fastest_round(
+        rounds,
+        lambda: source("offset BIGINT, partition INT", minPartitions=str(SPARK_TASKS)).filter(few).count(),
+        spark_cpu_s,
+    )
+    print(
+        f"{f'Spark, {SPARK_TASKS} tasks of 10 records':<60} {spent.wall_s * 1000 / SPARK_TASKS:6.2f} ms a task, "
+        f"{spent.cpu_s * 1000 / SPARK_TASKS:.2f} ms of processor time",
+        flush=True,
+    )
+
+
 def measure_topic(spark: SparkSession, cluster: Cluster, count: int, size: int, codec: str, rounds: int) -> None:
     name = f"bench-{size}"
     fill(cluster, name, count, size, codec)
@@ -217,8 +239,8 @@ def measure_topic(spark: SparkSession, cluster: Cluster, count: int, size: int, 
         fastest_round(rounds, lambda: fetch_and_decode(cluster.bootstrap, name)),
     )
 
-    def source(schema: str | None = None) -> DataFrame:
-        reader = spark.read.format("klamm").option("kafka.bootstrap.servers", cluster.bootstrap)
+    def source(schema: str | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("klamm").option("kafka.bootstrap.servers", cluster.bootstrap).options(**options)
         return (reader.schema(schema) if schema else reader).option("subscribe", name).load()
 
     assert source("offset BIGINT").count() == count
@@ -226,6 +248,23 @@ def measure_topic(spark: SparkSession, cluster: Cluster, count: int, size: int, 
     print_line(f"Spark, all columns, {what}", count, size, all_columns)
     counted = fastest_round(rounds, lambda: source("offset BIGINT").count(), spark_cpu_s)
     print_line(f"Spark, count of offsets, {what}", count, size, counted)
+    measure_spark_tasks(source, count, rounds)
+
+
+def measure_against(cluster: Cluster, name: str, count: int, size: int, rounds: int, directory: Path) -> None:
+    """Measure the topic beside Spark's own connector, each in a Spark of its own, in turn."""
+    if not can_use_official():
+        print("Spark's own connector is left out: without mvn it cannot be fetched", flush=True)
+        return
+    options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": name, "startingOffsets": "earliest"}
+    readers = [SparkProcess(way, JOB, cluster, {"options": options}, directory) for way in ("klamm", OFFICIAL)]
+    found = best_rounds(readers, rounds)
+    for way, best in found.items():
+        print_round(f"{way}, {size} B", count, size, best)
+    share = found["klamm"].spark_s / found[OFFICIAL].spark_s
+    print(f"klamm needs {share:.0%} of the processor time of Spark's own connector", flush=True)
+    for reader in readers:
+        reader.close()
 
 
 def main() -> None:
@@ -235,6 +274,7 @@ def main() -> None:
     words.add_argument("--codec", default="none")
     words.add_argument("--rounds", type=int, default=3)
     words.add_argument("--decoder-only", action="store_true")
+    words.add_argument("--against", choices=[OFFICIAL], help="measure Spark's own connector, too")
     words.add_argument("--log-dirs", action="store_true", help="also from files, without brokers")
     given = words.parse_args()
     for size, per_batch in ((100, 137), (100, 9_000), (1_000, 16)):
@@ -249,6 +289,8 @@ def main() -> None:
                 measure_topic(spark, cluster, count, size, given.codec, given.rounds)
                 if given.log_dirs:
                     measure_log_dirs(spark, cluster, count, size, given.rounds)
+                if given.against:
+                    measure_against(cluster, f"bench-{size}", count, size, given.rounds, Path(directory))
         spark.stop()
 
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.all import APART, PROCESSES_OF_OTHERS, benchmarks
+from benchmarks.all import APART, PARTS_OF_OTHERS, benchmarks
 from tests.prove import STEPS
 from tests.support import steps as steps_module
 from tests.support.steps import Step, run, run_chosen
@@ -30,7 +30,7 @@ def test_each_step_of_make_prove_names_existing_files_and_make_targets(step: Ste
 def test_make_bench_runs_every_benchmark_module_that_is_a_program_of_its_own() -> None:
     modules = {p.stem for p in (ROOT / "benchmarks").glob("*.py")}
 
-    assert modules - {step.name for step in benchmarks()} == {"__init__", "all", *PROCESSES_OF_OTHERS, *APART}
+    assert modules - {step.name for step in benchmarks()} == {"__init__", "all", *PARTS_OF_OTHERS, *APART}
 
 
 def test_make_lists_at_most_twelve_commands_without_help_all() -> None:
