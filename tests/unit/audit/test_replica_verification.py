@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 import pytest
 from tests.unit.log.compaction import COMPACTED
-from tests.unit.spark.stored_logs import ORDERS, clean, fill, log_manager, make_log, new_log
+from tests.unit.spark.stored_logs import ORDERS, clean, copy_of_a_compacted_log, fill, log_manager, make_log, new_log
 from typer.testing import CliRunner
 
 from klamm.audit.replicas.key_comparison import KeyedLog, LastRecord, compare_keys
@@ -152,6 +152,13 @@ class TestCompactedLogs:
         assert len(sizes) == 2
         assert found.divergences == ()
         assert found.unavailable == ()
+
+    async def test_a_follower_that_copied_a_compacted_log_equals_its_leader(self, tmp_path: Path) -> None:
+        await copy_of_a_compacted_log(tmp_path / "one", tmp_path / "two")
+
+        found = verified(tmp_path, "one", "two")
+
+        assert (found.divergences, found.unavailable) == ((), ())
 
     async def test_a_checkpoint_older_than_the_last_compaction_is_no_reason_for_a_difference(
         self, tmp_path: Path

@@ -11,7 +11,7 @@ from uuid import UUID
 import pyarrow as pa
 from tests.support.managed_logs import get_or_create
 from tests.support.real_logs import DiskWithoutThreads
-from tests.unit.log.compaction import Workload, cleaner
+from tests.unit.log.compaction import COMPACTED, Workload, cleaner
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.log import Log
@@ -94,6 +94,21 @@ async def make_log(directory: Path, seed: int = 1, broker: int = 1) -> Log:
         log = new_log(logs)
         fill(log, seed)
     return log
+
+
+async def copy_of_a_compacted_log(leader: Path, follower: Path, seed: int = 1) -> int:
+    """Make two directories: a compacted log, and what a new follower copied of it; returns where both end."""
+    async with log_manager(leader) as logs, log_manager(follower, broker=2) as copies:
+        log = new_log(logs, configs=COMPACTED)
+        fill(log, seed)
+        assert await clean(logs)
+        fill(log, seed + 100, batches=5)
+        copy = new_log(copies, configs=COMPACTED | {"segment.bytes": "100000"})
+        for path in segment_paths(leader):
+            copy.append_as_follower(path.read_bytes())
+        copy.update_high_watermark(log.end_offset)
+        assert copy.end_offset == log.end_offset
+    return log.end_offset
 
 
 def stored_options(*directories: Path, **given: str) -> ReadOptions:

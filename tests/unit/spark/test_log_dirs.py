@@ -15,6 +15,7 @@ from tests.unit.spark.stored_logs import (
     ORDERS,
     as_content,
     clean,
+    copy_of_a_compacted_log,
     fill,
     log_manager,
     make_log,
@@ -36,6 +37,8 @@ from klamm.wire.records import batches as batches_of
 from klamm.wire.vectors.batches import CorruptBatch
 
 NO_ROW: list[int] = []
+FIELDS = {"base offset": 7, "base offset far away": 2, "length": 10, "magic": 16}
+"""Where fields of a batch's header are that its checksum does not cover."""
 
 
 def set_high_watermark(directory: Path, offset: int) -> None:
@@ -64,6 +67,21 @@ async def test_committed_rows_read_from_a_compacted_log_directory_equal_those_re
         assert log.size < size
 
     assert as_content(read_stored(tmp_path, kafka__isolation__level="read_committed")) == committed(log)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_follower_that_copied_the_gaps_of_its_leaders_compaction_lacks_no_row(
+    tmp_path: Path, seed: int
+) -> None:
+    """Its own cleaner has not run, so nothing else in its directory tells of compaction."""
+    end = await copy_of_a_compacted_log(tmp_path / "leader", tmp_path / "follower", seed)
+    every = read_stored(tmp_path / "leader")
+
+    assert len(every) < end / 2
+    assert read_stored(tmp_path / "follower") == every
+    for offset in range(1, end + 1, 7):
+        found = offsets_stored(tmp_path / "follower", endingOffsets=f'{{"orders": {{"0": {offset}}}}}')
+        assert found == [row["offset"] for row in every if row["offset"] < offset]
 
 
 async def test_every_range_of_a_compacted_log_ends(tmp_path: Path) -> None:
@@ -340,7 +358,7 @@ class TestDamage:
             offsets_stored(tmp_path)
 
     @pytest.mark.parametrize("number", [0, 1])
-    @pytest.mark.parametrize("field", ["base offset", "length", "magic"])
+    @pytest.mark.parametrize("field", ["base offset", "base offset far away", "length", "magic"])
     async def test_a_header_field_that_no_checksum_covers_never_gives_wrong_rows(
         self, tmp_path: Path, field: str, number: int
     ) -> None:
@@ -348,7 +366,7 @@ class TestDamage:
         path = segment_paths(tmp_path)[2]
         content = bytearray(path.read_bytes())
         at = list(batches_of(bytes(content)))[number].position
-        content[at + {"base offset": 7, "length": 10, "magic": 16}[field]] ^= 1
+        content[at + FIELDS[field]] ^= 1
         path.write_bytes(content)
 
         with pytest.raises(CorruptBatch, match=rf"orders-0.*{path.name}, byte {at}\b"):

@@ -17,7 +17,7 @@ from klamm.log.segment import Segment
 from klamm.model.errors import KlammError
 from klamm.model.topic_ids import id_to_text
 from klamm.runtime.disk import Disk, File
-from klamm.wire.records.batch import BatchHeader, CorruptRecords
+from klamm.wire.records.batch import HEADER_BYTES, IDENTIFYING_BYTES, BatchHeader, CorruptRecords, header_at
 from klamm.wire.records.legacy import is_compressed
 from klamm.wire.records.up_conversion import grouped
 from klamm.wire.vectors.any_format import converted
@@ -66,7 +66,7 @@ class OldFormat(CorruptBatch):
 
 
 class ReplicaReader:
-    """Goes from `offset` to before `end`; gaps that compaction may have left are passed over.
+    """Goes from `offset` to before `end`; gaps that compaction may have left, here or on the leader, are passed over.
 
     `topic_id` is that of the topic to read, None where it has none: a directory of another topic counts as gone.
     `converts`: whether messages of format 0 and 1 come as batches of format 2; else one of them raises OldFormat.
@@ -93,6 +93,8 @@ class ReplicaReader:
         self._files = OpenFiles(disk, most=1)
         self._done = -1
         """The base offset of the last segment that was read to its end."""
+        self._has_copied_gaps = False
+        """Whether a gap was found that the log has from its leader."""
 
     def __iter__(self) -> Iterator[StoredRun | Gap]:
         self._listed = self._list()
@@ -166,9 +168,10 @@ class ReplicaReader:
             except CorruptBatch as error:
                 raise self._unreadable(segment, file, position + (error.position or 0), error) from error
             if not run.positions:  # the next batch is behind the end
+                self._check_behind_end(segment, file, position)
                 self.offset = self._end
                 return
-            wrong = self._wrong_offset(segment, run, is_first=position == begin)
+            wrong = self._wrong_offset(segment, run, position + length, is_first=position == begin)
             intact = run if wrong is None else run.first(wrong[0])
             if intact.positions:
                 yield StoredRun(intact, segment.log_path, position)
@@ -233,18 +236,22 @@ class ReplicaReader:
         """Return the error text for a batch that cannot be read: file, byte, and what is wrong."""
         return f"{self._replica.partition}, offset {self.offset}: {segment.log_path}, byte {position}: {problem}"
 
-    def _wrong_offset(self, segment: Segment, run: Run, *, is_first: bool) -> tuple[int, str] | None:
-        """The first batch whose offset, which no checksum covers, falls or leaves a gap without compaction.
+    def _wrong_offset(self, segment: Segment, run: Run, following: int, *, is_first: bool) -> tuple[int, str] | None:
+        """The first batch whose offset, which no checksum covers, falls or leaves a gap that cannot be right.
 
         Returns its number and what is wrong. The first run may begin with a batch that has the current offset, all
-        others after the run before.
+        others after the run before. `following` is the position of the next batch in the file.
         """
         first = run.headers["base_offset"].astype(np.int64)
         least = max(min(int(first[0]), self.offset), segment.base_offset) if is_first else self.offset
         follows = np.concatenate(([least], run.last_offsets[:-1] + 1))
         falls = (first < follows) | (run.headers["last_offset_delta"] < 0)
         jumps = first > follows
-        if jumps.any() and self._may_have_gaps():
+        if jumps.any() and not self._may_have_gaps():
+            jumps[:-1] &= falls[1:]
+            jumps[-1] &= not self._is_right_behind(segment, following, run.next_offset)
+            self._has_copied_gaps = not jumps.any()
+        elif jumps.any():
             jumps[:] = False
         if not (falls | jumps).any():
             return None
@@ -252,6 +259,36 @@ class ReplicaReader:
         problem = "is not after the batch before" if falls[i] else "does not follow the batch before"
         never = "" if falls[i] else ", although the log was never compacted"
         return i, f"the base offset {first[i]} of a batch {problem}, which ends at {follows[i] - 1}{never}"
+
+    def _check_behind_end(self, segment: Segment, file: File, position: int) -> None:
+        """Raise CorruptBatch where the batch at this position is behind the end only because its offset is damaged."""
+        try:
+            header = header_at(file.pread(HEADER_BYTES, position), 0)
+        except CorruptRecords as error:
+            raise CorruptBatch(self._damage(segment, position, str(error))) from error
+        following = self._next_base(segment, position + header.size)
+        is_wrong = not self._may_have_gaps() if following is None else following < header.next_offset
+        if is_wrong:
+            problem = f"the base offset {header.base_offset} of a batch does not follow the batch before"
+            raise CorruptBatch(self._damage(segment, position, problem))
+
+    def _is_right_behind(self, segment: Segment, position: int, next_offset: int) -> bool:
+        """Whether what begins at this position shows that the base offset of the batch before it is right.
+
+        A follower has the gaps that compaction left in its leader's log, and nothing in its directory says so. But
+        behind a batch whose base offset is damaged, the next batch, or the high watermark, is too low.
+        """
+        following = self._next_base(segment, position)
+        return next_offset <= (self._replica.high_watermark or 0 if following is None else following)
+
+    def _next_base(self, segment: Segment, position: int) -> int | None:
+        """The base offset of what begins at this position of a segment, or of the next segment; None at the end."""
+        if position + IDENTIFYING_BYTES <= segment.file_size():
+            start = self._files.get(segment.log_path).pread(IDENTIFYING_BYTES, position)
+            if any(start):  # a preallocated file ends with zeros
+                return int.from_bytes(start[:8])
+        later = (file.base_offset for file in self._listed.segments if file.base_offset > segment.base_offset)
+        return next(later, None)
 
     # ---- gaps
 
@@ -274,8 +311,10 @@ class ReplicaReader:
             )
 
     def _may_have_gaps(self) -> bool:
-        """Whether compaction may have removed offsets of this log."""
-        return self._listed.is_changing or was_cleaned(self._disk, self._replica.log_dir, self._replica.partition)
+        """Whether compaction may have removed offsets of this log, or of its leader's."""
+        if self._has_copied_gaps or self._listed.is_changing:
+            return True
+        return was_cleaned(self._disk, self._replica.log_dir, self._replica.partition)
 
 
 def _before(headers: Iterable[BatchHeader], end: int) -> Iterator[BatchHeader]:
