@@ -1,7 +1,7 @@
 """`klamm audit` on a real ZooKeeper with healthy and damaged znodes that kazoo wrote."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -54,7 +54,7 @@ def add_cluster(tree: KazooClient) -> None:
     add_topic(tree, "orders", [1, 2])
 
 
-def add_topic(tree: KazooClient, name: str, replicas: list[int], **state: object) -> None:
+def add_topic(tree: KazooClient, name: str, replicas: list[int], removing: Sequence[int] = (), **state: object) -> None:
     number = sum(name.encode())
     write_znode(tree, f"/config/topics/{name}", {"version": 1, "config": {}})
     topic_id = f"AAAAAAAAAAAAAAAAAAA{number:03d}"[:22]
@@ -63,7 +63,7 @@ def add_topic(tree: KazooClient, name: str, replicas: list[int], **state: object
         "topic_id": topic_id,
         "partitions": {"0": replicas},
         "adding_replicas": {},
-        "removing_replicas": {},
+        "removing_replicas": {"0": removing} if removing else {},
     }
     write_znode(tree, f"/brokers/topics/{name}", facts)
     written = {"controller_epoch": 1, "leader": replicas[0], "version": 1, "leader_epoch": 0, "isr": replicas, **state}
@@ -86,6 +86,35 @@ def test_audit_of_a_healthy_cluster_has_no_findings(
 
     assert (status, said["healthy"], said["findings"]) == (0, True, [])
     assert (said["controller"], said["controller_epoch"], said["brokers"], said["partitions"]) == (1, 1, [1, 2], 1)
+
+
+def test_the_audit_does_not_report_what_a_controller_is_doing_now(
+    tree: KazooClient, shared_zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_cluster(tree)
+    add_topic(tree, "created", [1, 2])
+    tree.delete("/brokers/topics/created/partitions", recursive=True)
+    add_topic(tree, "moved", [2, 1], removing=[1])
+
+    status, said = audited(tree, shared_zookeeper, capsys)
+
+    assert (status, said["healthy"]) == (0, True)
+    assert {(f["kind"], tuple(f["subjects"])) for f in said["findings"]} == {
+        ("new partition", ("created-0",)),
+        ("reassignment", ("moved-0",)),
+    }
+
+
+def test_the_audit_reports_a_deleted_state_of_a_topic_that_was_created_just_now(
+    tree: KazooClient, shared_zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_cluster(tree)
+    tree.delete("/brokers/topics/orders/partitions/0/state")
+
+    status, said = audited(tree, shared_zookeeper, capsys)
+
+    assert status == 1
+    assert [(f["kind"], f["subjects"]) for f in said["findings"]] == [("no leader", ["orders-0"])]
 
 
 def test_audit_reports_malformed_znodes_and_changes_none(

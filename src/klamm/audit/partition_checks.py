@@ -46,6 +46,10 @@ def leaders(s: Snapshot) -> Iterator[SubjectFinding]:
         state = s.states.get(p)
         if state is None:
             if znodes.state_path(p) not in s.malformed and p.topic not in s.deletions:
+                if p in s.new_partitions and age(s, s.topic_changed_ms[p.topic]) is None:
+                    why = "it has no state znode yet: its topic was created, or got partitions, just now"
+                    yield notice("new partition", str(p), why, remedies.NOTHING)
+                    continue
                 there = [b for b in assignment.replicas if b in live]
                 why = "it has no state znode: none was written, or it was deleted" + (
                     "" if there else f"; none of its replicas {listed(assignment.replicas)} is alive"

@@ -68,6 +68,8 @@ def reassignments(s: Snapshot) -> Iterator[SubjectFinding]:
             yield warning("stuck reassignment", str(p), why, remedy)
         elif missing:
             yield notice("reassignment", str(p), f"it waits for {broker_names(missing)} to catch up", remedies.NOTHING)
+        elif age(s, s.state_changed_ms.get(p, 0)) is None:
+            yield notice("reassignment", str(p), "all its new replicas are in sync", remedies.NOTHING)
         else:
             why = "all its new replicas are in sync, but the controller does not complete it"
             yield warning("stuck reassignment", str(p), why, remedies.reelect(s))

@@ -90,6 +90,12 @@ class Snapshot:
     topic_ids: dict[str, uuid.UUID | None] = field(default_factory=dict)
     assignments: dict[TopicPartition, ReplicaAssignment] = field(default_factory=dict)
     states: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    topic_changed_ms: dict[str, int] = field(default_factory=dict)
+    """Topic -> when its assignment was written last, in ms since 1970."""
+    new_partitions: set[TopicPartition] = field(default_factory=set)
+    """Partitions of which no controller has written any znode yet."""
+    state_changed_ms: dict[TopicPartition, int] = field(default_factory=dict)
+    """When the state of a partition that is being reassigned was written last, in ms since 1970."""
     stray_partitions: list[TopicPartition] = field(default_factory=list)
     """Znodes of partitions that their topic does not have."""
     malformed_ids: list[str] = field(default_factory=list)
@@ -264,25 +270,36 @@ class _SnapshotReader:
             """Put id and assignment of one topic into the snapshot."""
             znode = znodes.decode_topic(name, data)
             found.topic_ids[name] = znode.topic_id
+            found.topic_changed_ms[name] = stat.mtime
             found.assignments.update((TopicPartition(name, n), a) for n, a in znode.partitions.items())
 
         def store_state(p: TopicPartition, data: bytes | None, stat: Stat) -> None:
             """Put leader and ISR of one partition into the snapshot."""
             found.states[p] = znodes.decode_state(p, data, stat.version)
+            if found.assignments[p].is_being_reassigned:
+                found.state_changed_ms[p] = stat.mtime
 
         def store_config(name: str, data: bytes | None, stat: Stat) -> None:
             """Put the configs of one topic into the snapshot."""
             found.configs[name] = decode_config("topics", name, data)
 
         await self._read_all(names, znodes.topic_path, store_topic)
+        there = await self._list_partitions(names)  # before the states: controllers write both at once
         await self._read_all(list(found.assignments), znodes.state_path, store_state)
+        found.stray_partitions += (p for p in there if p not in found.assignments)
+        found.new_partitions.update(p for p in found.assignments.keys() - found.states.keys() if p not in there)
         await self._read_all(await self.list_children("/config/topics"), znodes.topic_config_path, store_config)
+
+    async def _list_partitions(self, names: Sequence[str]) -> dict[TopicPartition, None]:
+        """The partitions that have a znode, of those of these topics whose assignments are known, in order."""
+        there: dict[TopicPartition, None] = {}
         for chunk in chunks(names, CHUNK):
             results = await self._client.children_many([znodes.partitions_path(name) for name in chunk])
             for name, result in zip(chunk, results, strict=True):
-                if result.code is ZkCode.OK and name in found.topic_ids:
-                    there = (TopicPartition(name, int(n)) for n in sorted(result.children) if _is_number(n))
-                    found.stray_partitions += (p for p in there if p not in found.assignments)
+                if result.code is ZkCode.OK and name in self.found.topic_ids:
+                    numbers = (n for n in sorted(result.children) if _is_number(n))
+                    there |= dict.fromkeys(TopicPartition(name, int(n)) for n in numbers)
+        return there
 
     async def read_admin_requests(self) -> None:
         """Read requests (deletions, reassignments, elections), notifications, and the default broker configs."""

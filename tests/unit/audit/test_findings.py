@@ -70,6 +70,12 @@ def has_transaction_log(s: Snapshot) -> None:
     s.configs["__transaction_state"] = {}
 
 
+def is_new(s: Snapshot) -> None:
+    """No controller has written a znode of orders-0."""
+    s.states.clear()
+    s.new_partitions.add(P)
+
+
 # damage -> severity, kind, subject, a part of the reason, a part of the remedy
 CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, str]]] = {
     "a transaction that its coordinator did not end": (
@@ -169,6 +175,14 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     "no leader, and only replicas outside the ISR are alive": (
         all_of(lambda s: leads(s, -1, 1), lambda s: dies(s, 1)),
         ("critical", "no leader", "orders-0", "no member of its ISR 1 is alive", "start broker 1; or accept"),
+    ),
+    "a topic that is being created": (
+        all_of(is_new, lambda s: s.topic_changed_ms.__setitem__("orders", NOW_MS - 1_000)),
+        ("notice", "new partition", "orders-0", "it has no state znode yet", "nothing"),
+    ),
+    "a topic whose creation no controller notices": (
+        all_of(is_new, lambda s: s.topic_changed_ms.__setitem__("orders", LONG_AGO_MS)),
+        ("critical", "no leader", "orders-0", "it has no state znode", "reelect"),
     ),
     "no state znode": (
         lambda s: s.states.clear(),
@@ -291,6 +305,13 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     "a reassignment that is not completed": (
         lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3), removing=ids(3))),
         ("warning", "stuck reassignment", "orders-0", "does not complete it", "reelect"),
+    ),
+    "a reassignment that is being completed": (
+        all_of(
+            lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3), removing=ids(3))),
+            lambda s: s.state_changed_ms.__setitem__(P, NOW_MS - 1_000),
+        ),
+        ("notice", "reassignment", "orders-0", "all its new replicas are in sync", "nothing"),
     ),
     "a reassignment under way": (
         all_of(
