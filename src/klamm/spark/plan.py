@@ -98,10 +98,13 @@ def _resolve_ranges(
     found = transport.ends(partitions)  # last: the logs grow, and no bound may be behind it
     latest = offsets_of(found)
     starts = checked_starts(transport, starts, latest, lost)
+    log_ends = _log_ends(transport, latest, ends)
     first = _starts_by_time(transport, partitions, wanted, earliest)
     ranges = []
     for p in partitions:
-        end = _checked_end(transport, p, starts[p], latest[p] if ends[p] == NO_OFFSET else ends[p], latest[p], lost)
+        end = latest[p] if ends[p] == NO_OFFSET else ends[p]
+        if end > latest[p]:
+            end = _checked_end(transport, OffsetRange(p, starts[p], end), latest[p], log_ends[p], lost)
         start, end = wanted.clip(starts[p], end)
         start = _after_deleted(transport, p, start, end, earliest[p], lost)
         start = max(start, first.get(p, start))
@@ -148,27 +151,33 @@ def checked_starts(
 
 
 def _log_ends(
-    transport: Transport, latest: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
+    transport: Transport, latest: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
     """The high watermarks of the partitions.
 
-    They are requested only where a last stable offset is before a start; elsewhere `latest` is used.
+    They are requested only where a last stable offset is before a start or an end; elsewhere `latest` is used.
     """
-    beyond = [p for p in latest if p in starts and starts[p] > latest[p]]
+    beyond = [p for p in latest if p in bounds and bounds[p] > latest[p]]
     if not transport.options.read_committed or not beyond:
         return latest
     return {**latest, **transport.offsets(dict.fromkeys(beyond, LATEST), read_committed=False)}
 
 
-def _checked_end(
-    transport: Transport, partition: TopicPartition, start: int, end: int, latest: int, lost: list[LostRange]
-) -> int:
-    """Check the end offset, at most the log end. Raises DataLoss where records before the option's end are missing."""
-    if end <= latest:
-        return end
-    if start < end:
-        reason = f"option {transport.options.end.option} says {end}, but the log ends at {latest}"
-        _lose(transport, lost, LostRange(partition, max(start, latest), end, reason))
+def _checked_end(transport: Transport, asked: OffsetRange, latest: int, log_end: int, lost: list[LostRange]) -> int:
+    """Where a range ends of which the option's end is beyond `latest`.
+
+    Raises DataLoss where records before the option's end are missing, BadOption where they are in open transactions.
+    """
+    p, start, end = asked.topic_partition, asked.start, asked.end
+    option = transport.options.end.option
+    if max(start, log_end) < end:
+        reason = f"option {option} says {end}, but the log ends at {log_end}"
+        _lose(transport, lost, LostRange(p, max(start, log_end), end, reason))
+    if max(start, latest) < min(end, log_end):
+        raise BadOption(
+            f"option {option} says {end} for {p}, but a transaction is open there, so that a read with read_committed "
+            f"ends at {latest}. Wait until it ends, or give an offset up to {latest}."
+        )
     return latest
 
 

@@ -141,6 +141,23 @@ class TestBounds:
         with logged("offsets 50 to 79 are lost"):
             assert planned(world, **given, failOnDataLoss="false") == {"orders-1": (20, 50)}
 
+    @pytest.mark.parametrize("on_data_loss", ["fail", "skip"])
+    def test_an_ending_offset_in_an_open_transaction_is_refused_and_not_called_data_loss(
+        self, world: ScriptedWorld, on_data_loss: str
+    ) -> None:
+        """What is committed later must not be missing from a read that asks for it."""
+        world.cluster.logs[TopicPartition("orders", 0)].last_stable = 70
+        given = {"assign": '{"orders": [0]}', "onDataLoss": on_data_loss}
+        committed = {"kafka__isolation__level": "read_committed"}
+
+        with pytest.raises(
+            BadOption,
+            match=r"endingOffsets says 90 for orders-0, but a transaction is open there, .* ends at 70\. Wait until",
+        ):
+            plan(world, endingOffsets='{"orders": {"0": 90}}', **given, **committed)
+        assert planned(world, endingOffsets='{"orders": {"0": 70}}', **given, **committed) == {"orders-0": (0, 70)}
+        assert planned(world, endingOffsets='{"orders": {"0": 90}}', **given) == {"orders-0": (0, 90)}
+
     def test_a_starting_offset_beyond_the_log_end_is_reported_as_data_loss(self, world: ScriptedWorld) -> None:
         given = {"assign": '{"orders": [1]}', "startingOffsets": '{"orders": {"1": 80}}'}
 
