@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from klamm.broker.context import NodeContext
+from klamm.log.errors import REPAIR
 from klamm.log.manager import LogManager
 from klamm.log.registry import DirectoryFailure
 from klamm.model.errors import KlammError
@@ -47,7 +48,7 @@ class LogDirFailures:
             directory=failure.directory,
             reason=failure.reason,
             replicas=len(failure.partitions),
-            action="Repair the disk and restart this node.",
+            action=REPAIR,
         )
         for listener in self._listeners:
             listener(failure)
@@ -55,8 +56,7 @@ class LogDirFailures:
             self._notifier.notify(self._context.broker_id)
         else:
             self._context.status.report_failure(
-                f"All log directories failed, the last one is {failure.directory}: {failure.reason}. Repair the disk "
-                "and start the node again."
+                f"All log directories failed, the last one is {failure.directory}: {failure.reason}. {REPAIR}"
             )
 
 

@@ -10,12 +10,12 @@ from typing import Final
 
 import structlog
 
-from klamm.log.errors import StorageFailed
+from klamm.log.errors import REPAIR, StorageFailed
 from klamm.log.future_logs import FutureLogs
 from klamm.log.housekeeping import Housekeeping
 from klamm.log.log import Log
 from klamm.log.names import REPLACED_BY
-from klamm.log.registry import REPAIR, LogRegistry
+from klamm.log.registry import LogRegistry
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
 from klamm.wire.records import CorruptRecords

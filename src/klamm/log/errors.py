@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 
+REPAIR: Final = "Repair the disk, or free space if it is full, and restart the node."
 REPLACE_REPLICA: Final = (
     "Check the disk. To copy the replica from its leader, stop this node, move the partition's directory away and "
     "start the node."

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.append_rules import AppendRules
-from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring
+from klamm.log.errors import REPAIR, AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring
 from klamm.log.follower_append import Run, appendable_runs, base_of_new_segment
 from klamm.log.leader_append import CheckedBatch, check_batch, preparation_for, prepared_batch, with_assigned_offsets
 from klamm.log.leftovers import rename_cleaned_to_swap
@@ -171,7 +171,7 @@ class Log(ReadableLog):
         except OSError as error:
             self._report_failure(error)
             raise AppendRefused(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write to {self.directory}: {error}. Repair the disk."
+                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write to {self.directory}: {error}. {REPAIR}"
             ) from error
         local.end_offset = last_offset + 1
         if self.epochs.latest_epoch != leader_epoch:

@@ -11,7 +11,7 @@ import structlog
 from klamm.config.topic_config import TopicConfig
 from klamm.log.cleaning_state import CleaningState
 from klamm.log.epochs import LeaderEpochs
-from klamm.log.errors import AppendRefused, StorageFailed
+from klamm.log.errors import REPAIR, AppendRefused, StorageFailed
 from klamm.log.flushing import Durability, FlushJob, sync_files
 from klamm.log.leftovers import remove_cleaned_files
 from klamm.log.loader import LoadedLog
@@ -434,7 +434,7 @@ class LogStorage:
 
     def _out_of_use(self) -> str:
         """The error text for a log that has failed or is being deleted."""
-        return f"{self.directory} is offline after an I/O error. Repair the disk and restart the node."
+        return f"{self.directory} is offline after an I/O error. {REPAIR}"
 
     async def end_cleaning(self, work: str) -> None:
         """Remove the files that this `work` on the log, such as a repair, did not use; then allow compaction again."""
@@ -481,9 +481,7 @@ class LogStorage:
         except OSError as error:
             if not self._failed:  # a log that was deleted or taken offline meanwhile has nothing to report
                 self._report_failure(error)
-            raise StorageFailed(
-                f"I/O error in {self.directory}: {error}. Repair the disk and restart the node."
-            ) from error
+            raise StorageFailed(f"I/O error in {self.directory}: {error}. {REPAIR}") from error
 
     def _delete_later(self, paths: Sequence[str]) -> None:
         """Ask the owner to delete these files after `file.delete.delay.ms`."""

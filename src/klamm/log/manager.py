@@ -11,13 +11,13 @@ from klamm.log.checkpoint_writer import CheckpointWriter, write_all
 from klamm.log.checkpoints import CLEANED_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from klamm.log.directory import LogDirectory
 from klamm.log.directory_moves import DirectoryMoves
-from klamm.log.errors import StorageFailed
+from klamm.log.errors import REPAIR, StorageFailed
 from klamm.log.future_logs import FutureLogs
 from klamm.log.housekeeping import Housekeeping
 from klamm.log.log import Log
 from klamm.log.log_storage import LogStorage
 from klamm.log.open_files import OpenFiles
-from klamm.log.registry import REPAIR, DirectoryFailure, LogRegistry
+from klamm.log.registry import DirectoryFailure, LogRegistry
 from klamm.log.settings import LogManagerSettings
 from klamm.log.startup import LoadedConfigs, LogStartup
 from klamm.model.errors import KlammError, error_text

@@ -5,12 +5,11 @@ Source: LogManager.scala (currentLogs, offlineLogDirs, handleLogDirFailure).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import structlog
 
 from klamm.log.directory import LogDirectory, UnreadableLog
-from klamm.log.errors import REPLACE_REPLICA, BadLogDirectory, StorageFailed
+from klamm.log.errors import REPAIR, REPLACE_REPLICA, BadLogDirectory, StorageFailed
 from klamm.log.future_logs import FutureLogs
 from klamm.log.housekeeping import Housekeeping
 from klamm.log.log import Log
@@ -21,8 +20,6 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
 
 logger = structlog.get_logger("logs")
-
-REPAIR: Final = "Repair the disk and restart the node."
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,8 @@ class LogStartup:
         if problem is None and not self._registry.live:
             reasons = "; ".join(f"{d.path}: {str(d.offline_reason).rstrip('.')}" for d in directories)
             problem = BadLogDirectory(
-                f"No log directory can be used: {reasons}. Repair one of them, or change log.dirs."
+                f"No log directory can be used: {reasons}. Repair one of them, free space if it is full, or change "
+                "log.dirs."
             )
         if problem is not None:
             for directory in directories:

@@ -1,10 +1,14 @@
 """A failed log directory is told to the controller, however long ZooKeeper takes."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
+from structlog.testing import capture_logs
 from tests.support.memory_zookeeper import MemoryEnsemble
 
-from klamm.broker.log_dir_failures import LogDirFailureNotifier
+from klamm.broker.log_dir_failures import LogDirFailureNotifier, LogDirFailures
+from klamm.log.registry import DirectoryFailure
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
 from klamm.zk.admin_znodes import decode_log_dir_event
@@ -79,3 +83,19 @@ def test_a_log_dir_failure_after_the_nodes_shutdown_writes_no_notification() -> 
         assert announced(ensemble) == []
 
     SimulatedLoop().run(main())
+
+
+def test_a_full_disk_is_reported_with_the_directory_and_how_to_go_on() -> None:
+    failure = DirectoryFailure("/small", "[Errno 28] No space left on device", ())
+    stopped: list[str] = []
+    context: Any = SimpleNamespace(
+        broker_id=BrokerId(4), store=None, status=SimpleNamespace(report_failure=stopped.append)
+    )
+    logs: Any = SimpleNamespace(live_directories=[])
+    with capture_logs() as lines:
+        LogDirFailures(context).on_failure(failure, logs)
+
+    remedy = "Repair the disk, or free space if it is full, and restart the node."
+    (line,) = lines
+    assert (line["directory"], line["reason"], line["action"]) == ("/small", failure.reason, remedy)
+    assert stopped == [f"All log directories failed, the last one is /small: {failure.reason}. {remedy}"]
