@@ -455,6 +455,7 @@ class LogStorage:
     def discard(self) -> None:
         """Refuse any further use, because the log is being deleted."""
         self.mark_failed()
+        self._small_files.close()
 
     def mark_failed(self) -> None:
         """Refuse any further use, because the log's directory is offline."""

@@ -22,6 +22,11 @@ class PartitionFiles:
         self._epochs.path = f"{directory}/{LEADER_EPOCHS}"
         self._metadata.path = f"{directory}/{PARTITION_METADATA}"
 
+    def close(self) -> None:
+        """Let no thread write the files any more, because the log is deleted: a new one may get its path."""
+        self._epochs.close()
+        self._metadata.close()
+
     @property
     def is_changed(self) -> bool:
         """Whether leader epochs or topic id have changes that are not written to disk."""

@@ -18,7 +18,7 @@ _MAX_SINGLE_SYNCS: Final = 16
 class SmallFile:
     """One file, with the version numbers of its content in memory and on disk."""
 
-    __slots__ = ("_durable_version", "_lock", "_placed_version", "path", "version")
+    __slots__ = ("_durable_version", "_is_closed", "_lock", "_placed_version", "path", "version")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -27,6 +27,7 @@ class SmallFile:
         """Counts the changes of the content in memory."""
         self._placed_version = 0
         self._durable_version = 0
+        self._is_closed = False
 
     def next_version(self) -> int:
         """Count a change of the file's content; returns the new version."""
@@ -42,13 +43,18 @@ class SmallFile:
         """Return this content together with the file's current version number, for a thread to write."""
         return Replacement(self, self.version, content)
 
+    def close(self) -> None:
+        """Let no thread replace the file any more: its path may soon be that of another file."""
+        with self._lock:
+            self._is_closed = True
+
     def place(self, disk: Disk, temporary: str, version: int) -> bool:
-        """Rename the temporary file over the file, or remove it if a newer version is in place already.
+        """Rename the temporary file over the file, or remove it if a newer version is in place, or the file is closed.
 
         Returns whether it was renamed. Raises OSError.
         """
         with self._lock:
-            if version <= self._placed_version:
+            if self._is_closed or version <= self._placed_version:
                 disk.remove(temporary)
                 return False
             disk.rename(temporary, self.path)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
 
 import pytest
 from tests.unit.log.managed_node import Node, created
@@ -181,3 +182,30 @@ def test_emptying_a_log_ends_its_compaction_also_below_its_log_start(orders: Par
     log.truncate_fully_and_start_at(5)
 
     assert log.cleaning.is_void
+
+
+def test_a_late_flush_of_a_deleted_log_leaves_the_files_of_the_next_log_as_they_are(node: Node) -> None:
+    """Its thread may have waited while the topic was deleted and created again: the two have the same path."""
+
+    async def main(logs: LogManager) -> None:
+        def wanted(number: int) -> LogRequest:
+            return LogRequest(ORDERS, TopicConfig.parse(), UUID(int=number), is_new=True)
+
+        await logs.get_or_create_many([wanted(1)])
+        deleted = logs.logs[ORDERS]
+        deleted.append_as_leader(batch("a"), 3)
+        late = deleted.flush_job()
+        assert late is not None
+        logs.delete(ORDERS)
+        await logs.get_or_create_many([wanted(2)])
+        log = logs.logs[ORDERS]
+        log.append_as_leader(batch("b"), 7)
+        await logs.write_small_files()
+        directory = node.directory / str(ORDERS)
+        before = {path.name: path.read_bytes() for path in directory.iterdir()}
+
+        late.run(node.disk)
+
+        assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+    node.run(main)
