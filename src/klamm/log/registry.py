@@ -106,7 +106,12 @@ class LogRegistry:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def register(self, log: Log, directory: LogDirectory) -> None:
-        """Add an opened log to the manager."""
+        """Add an opened log to the manager; in a directory that failed meanwhile, it is offline."""
+        if not directory.is_online:
+            log.mark_failed()
+            if log.partition not in self.logs:
+                self.offline[log.partition] = directory.path
+            return
         other = self.homes.get(log.partition)
         if other is not None:
             self._resolve_duplicate(log, directory, self.logs[log.partition], other)
@@ -121,16 +126,23 @@ class LogRegistry:
     def _resolve_duplicate(self, log: Log, directory: LogDirectory, known: Log, home: LogDirectory) -> None:
         """Delete the log that the other log of the partition replaced. Raises BadLogDirectory where neither did."""
         if self._world.disk.exists(f"{log.directory}/{REPLACED_BY}"):
-            self.retire(log, directory)
+            self._retire_replaced(log, directory)
         elif self._world.disk.exists(f"{known.directory}/{REPLACED_BY}"):
             del self.logs[log.partition], self.homes[log.partition]
-            self.retire(known, home)
+            self._retire_replaced(known, home)
             self.register(log, directory)
         else:
             raise BadLogDirectory(
                 f"{log.partition} is in two log directories, {home.path} and {directory.path}. Move the older copy "
                 "out of its log directory."
             )
+
+    def _retire_replaced(self, log: Log, home: LogDirectory) -> None:
+        """Delete a log that another replaced; a directory in which that fails is taken offline."""
+        try:
+            self.retire(log, home)
+        except OSError as error:
+            self.take_offline(home, str(error))
 
     def mark_unreadable(self, unreadable: UnreadableLog, directory: LogDirectory) -> None:
         """Make the partition of a log that cannot be opened offline."""

@@ -125,12 +125,14 @@ class LogStartup:
                 self._registry.register(result, directory)
             else:
                 self._registry.mark_unreadable(result, directory)
+        directory.is_loaded = True
+        if not directory.is_online:
+            return
         for result in opened:
             if isinstance(result, Log) and result.partition not in futures.logs:
                 futures.add(result, directory)
             else:
                 inventory.to_delete.append(inventory.futures[result.partition])
-        directory.is_loaded = True
         for path in inventory.to_delete:
             self._housekeeping.remove_tree_later(path, configs.default.file_delete_delay_ms)
 

@@ -250,6 +250,39 @@ def test_a_replaced_log_is_not_used_while_its_successor_is_offline() -> None:
     node.run(repaired)
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_directory_that_cannot_delete_a_replaced_log_goes_offline_and_the_node_starts(is_first: bool) -> None:
+    old, new = ("/data1", "/data2") if is_first else ("/data2", "/data1")
+    node = SimulatedNode(1, old)
+
+    async def replace(logs: LogManager) -> None:
+        await create(logs)
+        log = logs.logs[ORDERS]
+        node.disk.write_atomically(f"{log.directory}/{REPLACED_BY}", f"{new}/{ORDERS}\n".encode())
+        await logs.close()
+
+    async def look(logs: LogManager) -> None:
+        assert list(logs.offline_directories) == [old]
+        log = logs.get(ORDERS)
+        assert log is not None
+        assert (log.directory, values_of(log)) == (f"{new}/{ORDERS}", ["a"])
+        assert logs.get(LAMPS) is None
+        assert logs.is_offline(LAMPS)
+
+    node.run(replace)
+    node.directories = [new]
+
+    async def move(logs: LogManager) -> None:
+        log = get_or_create(logs, ORDERS, TopicConfig.parse(), TOPIC_ID, is_new=True)
+        log.append_as_leader(batch("a"), 3)
+        await logs.close()
+
+    node.run(move)
+    node.directories = [old, new] if is_first else [new, old]
+    node.disk.fault = lambda call, path: errno.EIO if call == "rename" and path == f"{old}/{ORDERS}" else None
+    node.run(look)
+
+
 def test_a_replaced_log_is_not_used_while_its_successor_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     node = replaced_log()
     node.disk.make_directories(f"/data2/{ORDERS}")
