@@ -93,7 +93,7 @@ class Loader:
         is_recovered = unflushed < len(segments)
         if is_recovered:
             self._recover_segments(segments, unflushed, epochs, producers)
-        checkpointed_start = self._log_start()
+        checkpointed_start = self._log_start(segments)
         end = self._end_or_start_empty(segments, epochs, producers, checkpointed_start)
         log_start = max(checkpointed_start, segments.first.base_offset)
         epochs = self._with_first_epochs(segments, epochs, log_start)
@@ -362,17 +362,19 @@ class Loader:
             segments.remove(segment)
             remove_segment_files(self._disk, segment)
 
-    def _log_start(self) -> int:
+    def _log_start(self, segments: Segments) -> int:
         """The checkpointed log start offset.
 
-        After a clean shutdown a value above the recovery point counts as damaged.
+        After a clean shutdown a value above both recovery point and log end counts as damaged. The recovery point alone
+        does not tell: it is 0 where its own checkpoint is damaged.
         """
         known = self._known
-        if not known.is_clean or known.log_start <= known.recovery_point:
+        end = max(known.recovery_point, segments.active.next_offset() if len(segments) else 0)
+        if not known.is_clean or known.log_start <= end:
             return known.log_start
         self._notes.append(
             f"ignored the checkpointed log start offset {known.log_start}, which is after the log end offset "
-            f"{known.recovery_point}: the log starts at its first segment. Nothing to do."
+            f"{end}: the log starts at its first segment. Nothing to do."
         )
         return 0
 

@@ -229,6 +229,15 @@ def test_a_log_that_ends_below_its_checkpointed_start_is_emptied_at_that_offset(
     assert back.append_as_leader(batch("a"), 3).first_offset == 40
 
 
+def test_deleted_records_stay_deleted_where_the_checkpoint_of_recovery_points_is_lost(orders: Partition) -> None:
+    log = orders.open()
+    for name in "abcd":
+        log.append_as_leader(batch(name), 0)
+    log.close()
+    back = orders.open(CheckpointedState(True, 0, log_start=3))
+    assert (back.start_offset, back.end_offset, back.notes) == (3, 4, [])
+
+
 def test_a_checkpointed_log_start_above_the_end_of_a_cleanly_closed_log_is_ignored(orders: Partition) -> None:
     log = orders.open()
     written = fill(log, 4)
