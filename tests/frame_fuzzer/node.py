@@ -1,11 +1,11 @@
-"""A whole node on a simulated machine, and a client that sends frames to it and tells what became of each."""
+"""A whole node on a simulated machine, and clients that send frames to it and tell what became of each."""
 
 import asyncio
 import gc
 import struct
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from tests.frame_fuzzer.frames import TOPIC
@@ -31,8 +31,10 @@ from klamm.wire.messages import CreatableTopic, CreateTopicsRequest
 T = TypeVar("T")
 MAX_HOLD_S: Final = 0.050
 STEP_S: Final = 0.002
+ROUNDS_BETWEEN_COLLECTIONS: Final = 64
+"""After so many rounds all garbage is collected, after the others what is young."""
 MAX_ANSWER_STEPS: Final = 25
-"""After so many steps of simulated time without an answer the client leaves."""
+"""After so many steps of simulated time without an answer the clients leave."""
 CONFIG: Final = b"""broker.id=1
 zookeeper.connect=zk:2181
 listeners=PLAINTEXT://:9092
@@ -51,9 +53,17 @@ class Outcome(NamedTuple):
     """What a frame led to: `response`, `closed`, `no answer yet`; and what is wrong about it."""
 
     kind: str
+    problem: str | None = None
+
+
+class Round(NamedTuple):
+    """What the frames led to that were sent together, in their order."""
+
+    outcomes: list[Outcome]
     held_s: float
     """Processor time of the longest callback."""
     problem: str | None = None
+    """What is wrong that may come of any of the frames."""
 
 
 class FuzzedNode:
@@ -64,7 +74,8 @@ class FuzzedNode:
         self._node = node
         self._client = client
         self._errors = errors
-        self._connection: _Client | None = None
+        self._connections: list[_Client] = []
+        self._rounds = 0
         self.topic_id = uuid.UUID(int=0)
 
     async def create_topic(self) -> None:
@@ -78,27 +89,36 @@ class FuzzedNode:
         self.topic_id = answer.topics[0].topic_id
         connection.close()
 
-    async def send(self, frame: bytes) -> Outcome:
-        """Send one frame, and wait until it is answered, the connection is closed, or nothing happens for long."""
-        if self._connection is None or self._connection.is_closed:
-            self._connection = await self._client.network.connect(_Client, "node", 9092)
-        client = self._connection
-        self._loop.longest_s = 0.0
-        client.send(frame)
+    async def send(self, frames: Sequence[bytes]) -> Round:
+        """Send each frame over a connection of its own, all at once.
+
+        Wait until each is answered or its connection closed, or until nothing happens for long.
+        """
+        clients = await self._connect(len(frames))
+        self._collect_garbage()
+        self._loop.measure_anew()
+        for client, frame in zip(clients, frames, strict=True):
+            client.send(frame)
         for _ in range(MAX_ANSWER_STEPS):
             await asyncio.sleep(STEP_S)
-            if client.received or client.is_closed:
+            if all(client.has_answer or client.is_closed for client in clients):
                 break
         longest = self._loop.longest_s
-        kind, problem = "no answer yet", None
-        if client.received:
-            kind, problem = "response", _why_wrong(frame, bytes(client.received))
-            client.received.clear()
-        elif client.is_closed:
-            kind = "closed"
-        else:
-            client.close()  # acks=0, or it waits: the next frame gets a connection of its own
-        return Outcome(kind, longest, problem or self._unexpected(longest))
+        outcomes = [_outcome(client, frame) for client, frame in zip(clients, frames, strict=True)]
+        return Round(outcomes, longest, self._unexpected(longest))
+
+    def _collect_garbage(self) -> None:
+        """Free what the simulated connections of the rounds before left in cycles: these frames do not cost that."""
+        self._rounds += 1
+        gc.collect(1 if self._rounds % ROUNDS_BETWEEN_COLLECTIONS else 2)
+
+    async def _connect(self, count: int) -> list["_Client"]:
+        """Return so many open connections, those of the round before among them."""
+        connections = [client for client in self._connections if not client.is_closed]
+        while len(connections) < count:
+            connections.append(await self._client.network.connect(_Client, "node", 9092))
+        self._connections = connections
+        return connections[:count]
 
     @property
     def has_failed(self) -> bool:
@@ -125,6 +145,11 @@ class _MeasuredLoop(SimulatedLoop):
         self._began = 0.0
         self._pop_next = self._ready.pop_next
         self._ready.pop_next = self._measured_pop  # type: ignore[method-assign]
+
+    def measure_anew(self) -> None:
+        """Forget what ran until now, also of the running callback."""
+        self.longest_s = 0.0
+        self._began = time.thread_time()
 
     def _measured_pop(self) -> ScheduledCallback | None:
         """Take the next callback; the one before has ended."""
@@ -155,16 +180,34 @@ class _Client(asyncio.Protocol):
     def send(self, frame: bytes) -> None:
         self._transport.write(struct.pack(">i", len(frame)) + frame)
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether a whole response is there."""
+        received = self.received
+        return len(received) >= 4 and len(received) >= 4 + struct.unpack_from(">i", received)[0]
+
     def close(self) -> None:
         self.is_closed = True
         self._transport.abort()
+
+
+def _outcome(client: _Client, frame: bytes) -> Outcome:
+    """What the frame that the client sent led to; a client without an answer leaves."""
+    if client.has_answer:
+        problem = _why_wrong(frame, bytes(client.received))
+        client.received.clear()
+        return Outcome("response", problem)
+    if client.is_closed:
+        return Outcome("closed")
+    client.close()  # acks=0, or it waits: the next frame gets a connection of its own
+    return Outcome("no answer yet")
 
 
 def _why_wrong(frame: bytes, received: bytes) -> str | None:
     """Why the bytes are no answer to this request; None if they are."""
     (size,) = struct.unpack_from(">i", received)
     if len(received) != size + 4:
-        return None if len(received) < size + 4 else f"{len(received)} bytes came for a response of {size}"
+        return f"{len(received)} bytes came for a response of {size}"
     header, _ = decode_request_header(frame)
     try:
         correlation_id, _ = decode_response(received[4:], header.api_key, header.api_version)

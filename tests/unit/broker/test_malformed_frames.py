@@ -1,7 +1,7 @@
 """Malformed request frames: each is answered or ends its connection; `make prove` sends ten million."""
 
 import pytest
-from tests.frame_fuzzer.run import corpus, fuzz
+from tests.frame_fuzzer.run import corpus, fuzz, smallest
 
 from klamm.broker.handlers import control
 from klamm.wire.messages import MetadataRequest
@@ -21,6 +21,13 @@ def test_the_frame_fuzzer_reports_unexpected_errors(monkeypatch: pytest.MonkeyPa
     fuzzing = fuzz(0, 1, float("inf"), report=lambda text: None)
 
     assert len(fuzzing.problems) == 2 < len(corpus())
+
+
+def test_the_frame_fuzzer_keeps_the_one_harmful_frame_of_those_sent_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "unknown_protocols", lambda message: [])
+    (harmless,), *_, harmful = corpus()
+
+    assert smallest(1, [harmless, *harmful]) == harmful
 
 
 def test_the_frame_fuzzer_reports_a_held_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
