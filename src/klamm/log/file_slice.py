@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from klamm.log.errors import SliceLost
 from klamm.log.open_files import SharedFile
-from klamm.log.repair.batch_reader import IntactBytes, intact_bytes_of_file
+from klamm.log.repair.batch_reader import IntactBytes, StreamedCheck, intact_bytes_of_file
 from klamm.runtime.disk import Buffer, Disk
 
 
@@ -78,6 +78,12 @@ class FileSlice:
         self._refuse_if_truncated()
         return found
 
+    def checked_while_read(self, on_damage: Callable[[str], None]) -> "CheckedSlice":
+        """Return this slice, whose batches are checked against their checksums as they are read."""
+        return CheckedSlice(
+            self._disk, self._path, self._shared, self._position, self._size, self._on_failed, on_damage
+        )
+
     def first(self, size: int) -> "FileSlice":
         """Return a slice of the first `size` bytes."""
         if size == self._size:
@@ -105,6 +111,48 @@ class FileSlice:
             f"{self._path} ends at byte {self._position + at}, before the end of the records that are being "
             "sent: another process truncated it. Stop that process."
         )
+
+
+class CheckedSlice(FileSlice):
+    """A slice that is read once, from its beginning to its end, and checks its batches meanwhile.
+
+    A client that does not read costs no more than the pieces that its connection takes. Where a batch does not match
+    its checksum, the read raises SliceLost: the response cannot be completed, and the client drops what it has of it.
+    """
+
+    __slots__ = ("_check", "_on_damage")
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        shared: SharedFile,
+        position: int,
+        size: int,
+        on_failed: Callable[[OSError], None],
+        on_damage: Callable[[str], None],
+    ) -> None:
+        """`on_damage` is called with what is wrong."""
+        super().__init__(disk, path, shared, position, size, on_failed, is_closed=True)
+        self._check = StreamedCheck()
+        self._on_damage = on_damage
+
+    def read_cached(self, start: int, count: int) -> Buffer | None:
+        """Return the next bytes, checked; None if the disk must be read for them. Raises SliceLost."""
+        content = super().read_cached(start, count)
+        return None if content is None else self._checked(content)
+
+    async def read(self, start: int, count: int) -> Buffer:
+        """Read the next bytes in a thread, and check them. Raises SliceLost."""
+        return self._checked(await super().read(start, count))
+
+    def _checked(self, content: Buffer) -> Buffer:
+        """Return the bytes. Raises SliceLost where a batch that ends in them is damaged."""
+        problem = self._check.add(content)
+        if problem is None:
+            return content
+        self._on_damage(problem)
+        raise SliceLost(f"{self._path} is damaged, which a response met that was being sent: {problem}")
 
 
 def _intact_bytes(shared: SharedFile, position: int, size: int) -> IntactBytes:

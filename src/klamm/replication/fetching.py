@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -28,6 +29,7 @@ from klamm.runtime.time_slices import PIECE, Slices
 from klamm.runtime.workers import Workers
 from klamm.wire.codec import LARGE_BYTES
 from klamm.wire.records import CorruptRecords
+from klamm.wire.records.batch import MAGIC, entry_size
 
 log = structlog.get_logger("replication")
 
@@ -90,6 +92,8 @@ class FetchService:
         self.proofs = LeadershipProofs()
         self._conversion = FetchConversion(hosted, workers)
         self._on_corrupt = on_corrupt
+        self._damaged: dict[TopicPartition, None] = {}
+        """Partitions in which damage was met while records were sent: they are checked before, from then on."""
         self.checks_crcs = True
         """`klamm.fetch.check.crcs`: whether records of closed segments are checked before they are sent."""
 
@@ -142,7 +146,7 @@ class FetchService:
             if answered and params.is_follower:
                 self.proofs.on_answer(waiter)
             if self.checks_crcs:
-                answer = await self._without_damage(answer)
+                answer = await self._without_damage(answer, params)
             answer = await self._conversion.convert(answer, params)
             answer = await self._load_small_records(answer)
             if params.is_follower and self._quota.is_on:
@@ -311,10 +315,11 @@ class FetchService:
         )
         self._on_corrupt(topic_partition, cached.request.fetch_offset)
 
-    async def _without_damage(self, answer: FetchAnswer) -> FetchAnswer:
+    async def _without_damage(self, answer: FetchAnswer, params: FetchParams) -> FetchAnswer:
         """Cut the records of each partition before the first batch that does not match its checksum.
 
         Only batches of closed segments are checked. A partition without a batch before that one gets CORRUPT_MESSAGE.
+        Of many records, most are checked as they are sent: a client that does not read must not cost their reading.
         """
         partitions = answer.partitions
         slots: list[int] = []
@@ -322,7 +327,8 @@ class FetchService:
             await rest
         if not slots:
             return answer
-        checked = await asyncio.gather(*(_intact_part(partitions[slot][1].records) for slot in slots))
+        may_be_later = params.magic >= MAGIC and params.knows_zstd  # else the records are converted
+        checked = await asyncio.gather(*(self._intact_part(*partitions[slot], may_be_later) for slot in slots))
         for slot, (records, problem) in zip(slots, checked, strict=True):
             cached, data = partitions[slot]
             if problem is not None:
@@ -331,6 +337,41 @@ class FetchService:
             if problem is not None and not len(records):
                 partitions[slot] = cached, FetchData(ErrorCode.CORRUPT_MESSAGE)
         return answer
+
+    async def _intact_part(
+        self, cached: CachedPartition, data: FetchData, may_be_later: bool
+    ) -> tuple[Records, str | None]:
+        """Return the records before the first damaged batch, and what is wrong with it; all where no check is needed.
+
+        With `may_be_later`, many records are checked only at their beginning, and otherwise as they are sent.
+        """
+        records = data.records
+        if not isinstance(records, FileSlice) or not records.is_closed:
+            return records, None
+        may_be_later = may_be_later and cached.topic_partition not in self._damaged
+        try:
+            if len(records) <= READ_AT_ONCE_BYTES:
+                size, problem = intact_bytes(await _read_all(records))
+            elif not may_be_later:
+                size, problem = await records.intact_bytes()
+            else:
+                content = await _read_all(records.first(READ_AT_ONCE_BYTES))
+                size, problem = intact_bytes(content)
+                if problem is None and (size or entry_size(content) <= len(records)):
+                    return records.checked_while_read(partial(self._on_late_damage, cached)), None
+        except SliceLost:
+            return records, None  # who reads them next notices
+        except CorruptRecords as error:
+            size, problem = 0, str(error)
+        if problem is None and not size:
+            problem = "the length in the batch header exceeds the bytes that follow"
+        return records.first(size), problem
+
+    def _on_late_damage(self, cached: CachedPartition, problem: str) -> None:
+        """Report damage that was met while records were sent; the next fetch gets what is before it."""
+        if cached.topic_partition is not None:
+            self._damaged[cached.topic_partition] = None
+        self._report_damage(cached, problem)
 
     async def _load_small_records(self, answer: FetchAnswer) -> FetchAnswer:
         """Read small results into memory, since sending them as a separate part of the response would cost more.
@@ -388,22 +429,6 @@ def _check_topic_id(partition: Partition, cached: CachedPartition) -> None:
             ErrorCode.INCONSISTENT_TOPIC_ID,
             f"{partition.topic_partition} has topic id {own}, the request names {requested}",
         )
-
-
-async def _intact_part(records: Records) -> tuple[Records, str | None]:
-    """Return the records before the first damaged batch, and what is wrong with it; all where no check is needed."""
-    if not isinstance(records, FileSlice) or not records.is_closed:
-        return records, None
-    try:
-        if len(records) > READ_AT_ONCE_BYTES:
-            size, problem = await records.intact_bytes()
-        else:
-            size, problem = intact_bytes(await _read_all(records))
-    except SliceLost:
-        return records, None  # who reads them next notices
-    if problem is None and not size:
-        problem = "the length in the batch header exceeds the bytes that follow"
-    return records.first(size), problem
 
 
 def _find_file_slices(partitions: Sequence[tuple[CachedPartition, FetchData]], slots: list[int]) -> Iterator[None]:

@@ -85,6 +85,61 @@ def intact_bytes_of_file(file: File, position: int, size: int) -> IntactBytes:
     return IntactBytes(at - position, None)
 
 
+class StreamedCheck:
+    """Checks batches whose bytes come in pieces, in order; a piece may end anywhere within a batch."""
+
+    __slots__ = ("_crc", "_expected", "_front", "_is_legacy", "_left", "_offset")
+
+    def __init__(self) -> None:
+        self._front = b""
+        """The first bytes of a batch, as long as they do not tell its length and checksum."""
+        self._left = 0
+        """Bytes of the batch that are still to come."""
+        self._crc = self._expected = self._offset = 0
+        self._is_legacy = False
+
+    def add(self, piece: Buffer) -> str | None:
+        """Check what ends in this piece; returns what is wrong with the first batch that does not match, or None."""
+        at, end = 0, len(piece)
+        while at < end:
+            if not self._left:
+                taken = bytes(piece[at : at + _FRONT.size - len(self._front)])
+                self._front += taken
+                at += len(taken)
+                if len(self._front) == _FRONT.size and (problem := self._begin_batch()) is not None:
+                    return problem
+                continue
+            count = min(self._left, end - at)
+            if self._is_legacy:
+                self._crc = zlib.crc32(memoryview(piece)[at : at + count], self._crc)
+            else:
+                self._crc = crc32c(piece, at, at + count, self._crc)
+            self._left -= count
+            at += count
+            if not self._left and self._crc != self._expected:
+                return f"the CRC of the batch at offset {self._offset} does not match its bytes"
+        return None
+
+    def _begin_batch(self) -> str | None:
+        """Take length and checksum from the first bytes of a batch; returns why no batch has these, or None."""
+        front, self._front = self._front, b""
+        try:
+            size = entry_size(front)
+        except CorruptRecords as error:
+            return str(error)
+        self._offset, _length, _epoch, magic, crc = _FRONT.unpack(front)
+        self._is_legacy = magic != MAGIC
+        self._left = size - len(front)
+        if self._left <= 0 or magic not in (0, 1, MAGIC):
+            return f"batch at offset {self._offset}: its magic is {magic} and its size {size} bytes, which no batch has"
+        if self._is_legacy:
+            self._expected = int.from_bytes(front[_LEGACY_CRC_FROM - 4 : _LEGACY_CRC_FROM])
+            self._crc = zlib.crc32(front[_LEGACY_CRC_FROM:])
+        else:
+            self._expected, self._crc = crc, 0
+        return None
+
+
 class BatchReader:
     """The batches in the first `end` bytes of a file. A batch larger than a chunk is read in pieces."""
 
