@@ -260,6 +260,7 @@ WRITTEN = {
     "y10": Script(replace(PLAIN, has_metrics=True), TOPICS, 8.0),
     "y11": Script(PLAIN, TOPICS, 8.0),
     "y12": Script(replace(PLAIN, seed=0), TOPICS, 8.0),
+    "y13": Script(PLAIN, TOPICS, 8.0),
     "x11": Script(replace(TWO_DIRECTORIES, seed=3), [*SYNCED_TOPICS, *MOVES], 18.0),
 }
 """A schedule that misses the guard of each mutant, and breaks nothing without the mutant.

@@ -133,6 +133,11 @@ def followers_in_sync_are_throttled(patch: Patch) -> None:
     patch.setattr(partition_reads, "_is_throttled", throttled)
 
 
+def new_epochs_wake_no_follower(patch: Patch) -> None:
+    """A follower learns of a new leader epoch when its fetch that was under way is over."""
+    patch.setattr(FetchService, "on_leader_epochs_begun", lambda self, partitions: None)
+
+
 MUTANTS: Final = (
     Mutant("y1", "KIP-73", "sent bytes are not counted", sent_bytes_are_not_counted, (82,)),
     Mutant("y2", "KIP-73", "throttled followers fetch on", throttled_followers_fetch_on, (82,)),
@@ -146,4 +151,5 @@ MUTANTS: Final = (
     Mutant("y10", "", "followers count as leaders", followers_count_as_leaders, (80,)),
     Mutant("y11", "", "any acks are valid", any_acks_are_valid, (82,)),
     Mutant("y12", "KIP-73", "followers in sync are throttled", followers_in_sync_are_throttled, (82,)),
+    Mutant("y13", "", "new epochs wake no follower", new_epochs_wake_no_follower, (82,)),
 )

@@ -266,3 +266,10 @@ def test_the_result_of_elections_has_reasons_only_for_decided_partitions() -> No
     plan = plan_elections(context, stored, elect_offline)
 
     assert plan.reasons(plan.refused) == {nobody: ((1, "not live"), (2, "not in the ISR"))}
+
+
+def test_the_reasons_of_an_election_among_all_replicas_name_those_that_a_reassignment_removes() -> None:
+    given = facts("2341", "2", live="1", target="23")
+
+    assert [broker for broker, _ in rejected_candidates(given, BrokerId(1))] == [2, 3, 4]
+    assert [broker for broker, _ in rejected_candidates(given, None, is_of_target=True)] == [2, 3]

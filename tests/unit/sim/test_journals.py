@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from tests.unit.sim.test_registrations import BROKER
 
-from klamm.controller.events import TopicChange
+from klamm.controller.decisions.plans import Refusal
+from klamm.controller.events import ApiPartitionReassignment, ReassignmentAnswer, TopicChange
 from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history.history import History
@@ -274,3 +276,38 @@ def test_a_decision_whose_reasons_do_not_hold_is_a_violation(told: dict[str, Any
     wrong = decisions_tell_what_they_were_made_from(history, JournalWritten(ONE, 1, [told]))
 
     assert (wrong is not None) is is_wrong
+
+
+def refused_move() -> EventEnded:
+    """A request to move the partition to nobody, which the controller has refused."""
+    event = ApiPartitionReassignment({P: ()})
+    event.answer(ReassignmentAnswer(ErrorCode.NONE, {P: Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "nobody")}))
+    return EventEnded(ONE, 1, TERM, event)
+
+
+@pytest.mark.parametrize("is_flushed_before", [False, True])
+async def test_a_refused_request_that_the_journal_does_not_have_is_a_violation(is_flushed_before: bool) -> None:
+    told = JournalWritten(ONE, 1, [line(kind="refused", what="reassignment", why="nobody", partitions={"a": [0]})])
+    done = JournalWritten(ONE, 1, [line(kind="done", event="ApiPartitionReassignment")])
+    history = read_history()
+    for event in (told, refused_move(), done) if is_flushed_before else (refused_move(), told, done):
+        history.absorb(event)
+    assert what_happened_is_journalled(history, BEGAN) is None
+
+    history = read_history()
+    history.absorb(refused_move())
+    history.absorb(done)
+
+    assert "was refused for a-0 with INVALID_REPLICA_ASSIGNMENT" in str(what_happened_is_journalled(history, BEGAN))
+
+
+@pytest.mark.parametrize("then", ["waiting", "complete", "refused"])
+def test_a_move_that_began_and_of_which_no_more_is_said_is_a_violation(then: str) -> None:
+    history = read_history()
+    history.absorb(JournalWritten(ONE, 1, [step(step="begun", adding=[2], removing=[1])]))
+    assert "what the move of a-0 waits for" in str(what_happened_is_journalled(history, BEGAN))
+
+    told = line(kind="refused", partitions={"a": [0]}) if then == "refused" else step(step=then)
+    history.absorb(JournalWritten(ONE, 1, [told]))
+
+    assert what_happened_is_journalled(history, BEGAN) is None

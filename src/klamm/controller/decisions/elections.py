@@ -45,14 +45,18 @@ class Strategy:
     elect: Callable[[Facts], Choice | None]
     may_be_unclean: bool = False
     """Whether a replica outside the ISR may lead if the topic's config allows it."""
+    is_of_target: bool = False
+    """Whether only replicas of the target may lead, where a reassignment has one."""
 
     def __call__(self, facts: Facts) -> Choice | None:
         return self.elect(facts)
 
 
-def _strategy(name: str, may_be_unclean: bool = False) -> Callable[[Callable[[Facts], Choice | None]], Strategy]:
+def _strategy(
+    name: str, may_be_unclean: bool = False, is_of_target: bool = False
+) -> Callable[[Callable[[Facts], Choice | None]], Strategy]:
     """A decorator that makes a `Strategy` of an election function."""
-    return lambda elect: Strategy(name, elect, may_be_unclean)
+    return lambda elect: Strategy(name, elect, may_be_unclean, is_of_target)
 
 
 @_strategy("offline", may_be_unclean=True)
@@ -82,7 +86,7 @@ def elect_preferred(facts: Facts) -> Choice | None:
     return None
 
 
-@_strategy("reassignment")
+@_strategy("reassignment", is_of_target=True)
 def elect_for_reassignment(facts: Facts) -> Choice | None:
     """The first target replica that is live and in sync."""
     target = facts.target or facts.replicas
@@ -90,7 +94,7 @@ def elect_for_reassignment(facts: Facts) -> Choice | None:
     return None if chosen is None else Choice(chosen, facts.isr, recipients=target)
 
 
-@_strategy("override")
+@_strategy("override", is_of_target=True)
 def elect_for_override(facts: Facts) -> Choice | None:
     """Choose a leader as `elect_for_reassignment` does, when a reassignment replaces one in progress.
 
@@ -119,10 +123,15 @@ def choose_initial(facts: Facts) -> Choice | None:
     return Choice(live[0], live, recipients=live) if live else None
 
 
-def rejected_candidates(facts: Facts, chosen: BrokerId | None) -> tuple[tuple[int, str], ...]:
-    """The replicas that come before the chosen one (all, if there is none), each with the reason against it."""
+def rejected_candidates(
+    facts: Facts, chosen: BrokerId | None, *, is_of_target: bool = False
+) -> tuple[tuple[int, str], ...]:
+    """The candidates that come before the chosen one (all, if there is none), each with the reason against it.
+
+    They are the replicas, or with `is_of_target` those of a reassignment's target: as the strategy goes through them.
+    """
     reasons = []
-    for broker in facts.target or facts.replicas:
+    for broker in (facts.target if is_of_target else ()) or facts.replicas:
         if broker == chosen:
             break
         reasons.append((int(broker), _why_not_elected(facts, broker)))
@@ -212,9 +221,9 @@ def plan_elections(
 def _decide(facts: Facts, elect: Strategy) -> Decided:
     """Run one election, and explain the candidates that were passed over."""
     choice = elect(facts)
-    if choice is None:
-        return Decided(None, rejected_candidates(facts, None))
-    return Decided(choice._replace(isr=shared_ids(choice.isr)), rejected_candidates(facts, choice.leader))
+    chosen = choice.leader if choice is not None else None
+    rejected = rejected_candidates(facts, chosen, is_of_target=elect.is_of_target)
+    return Decided(choice and choice._replace(isr=shared_ids(choice.isr)), rejected)
 
 
 def without_live_isr(context: ControllerContext, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:

@@ -77,6 +77,7 @@ class RestRequests(RestTopic):
             partial(copy_a_replica, self),
             partial(fetch_in_pieces, self),
             partial(damage_records, self),
+            self._write_to_a_new_leader,
             self._change_leader,
             self._read_all,
         ]
@@ -282,6 +283,15 @@ class RestRequests(RestTopic):
             network.end_cut(f"node-{third}", f"node-{leader}")
             await elected
         self.sent[p].clear()
+
+    async def _write_to_a_new_leader(self) -> None:
+        """The first record in a new leader epoch waits for no fetch of a follower that was under way before it."""
+        (leader, other, third), p = self.replicas, partition(1)
+        await self.reassign(p, (leader, other, third))
+        elected = asyncio.ensure_future(self.elect(p.partition))
+        await self.until(lambda: self.leads(leader, p), "the preferred replica leads", MOVE_S)
+        await elected
+        await self.send(p)
 
     async def _read_all(self) -> None:
         """Each acknowledged record is read once, in order."""

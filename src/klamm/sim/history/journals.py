@@ -5,6 +5,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from klamm.controller.events import ApiPartitionReassignment, Event, ReplicaLeaderElection
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history.controllers import ControllerHistory, Run
 from klamm.sim.history.trace import (
@@ -43,6 +45,8 @@ class JournalHistory:
     """By controller epoch: the topics that the journal found to be deleted."""
     last_line: dict[Run, int] = field(default_factory=dict)
     """The number of the last line of each journal."""
+    refused: dict[Run, set[TopicPartition]] = field(default_factory=lambda: defaultdict(set))
+    """The partitions that the journal said, during this event, to be refused."""
     failed: set[Run] = field(default_factory=set)
     """The processes whose last event failed, or ended their term: it may have ended anywhere."""
 
@@ -106,6 +110,7 @@ class JournalHistory:
         """Record that the controller's journal must have this event."""
         name = type(event.event).__name__
         self.failed.discard((event.broker, event.incarnation))
+        self.refused.pop((event.broker, event.incarnation), None)
         self._expect((event.broker, event.incarnation), ("event", name), f"that {name} began")
 
     def on_event_ended(self, event: EventEnded) -> None:
@@ -116,6 +121,9 @@ class JournalHistory:
             self.failed.add(run)
         elif run in self.read:
             self._expect(run, ("done", name), f"that {name} ended")
+            for p, error in (_refused(event.event) if event.term is not None else {}).items():
+                if p not in self.refused[run]:
+                    self._expect(run, ("refused", *p), f"that {name} was refused for {p} with {error.name}")
 
     def on_answered(self, event: RequestAnswered) -> None:
         """Record that the sender's journal must have this response."""
@@ -132,6 +140,10 @@ class JournalHistory:
             elif line["kind"] == "found":
                 self.to_be_deleted[line["controller_epoch"]].update(line.get("to_be_deleted", ()))
                 self._expect_next_steps(run, line)
+            elif line["kind"] == "reassignment" and line["step"] == "begun" and run not in self.failed:
+                self._expect_move(run, line)
+            elif line["kind"] == "refused":
+                self.refused[run].update(_partitions(line))
             for told in _told(line):
                 self.missing.get(run, {}).pop(told, None)
         if event.lines:
@@ -141,6 +153,12 @@ class JournalHistory:
         """Record that the journal must say how the deletion of each topic that was found begins, or why it waits."""
         for topic in line.get("to_be_deleted", ()) if run not in self.failed else ():
             self._expect(run, (_NEXT_STEP, topic), f"how the deletion of {topic} begins, or why it waits")
+
+    def _expect_move(self, run: Run, line: Line) -> None:
+        """Record that the journal must say what a move that began waits for, or that it is complete, or why neither."""
+        if line.get("adding") or line.get("removing"):
+            p = TopicPartition(line["topic"], line["partition"])
+            self._expect(run, (_NEXT_STEP, *p), f"what the move of {p} waits for")
 
     def _expect(self, run: Run | None, key: Hashable, what: str) -> None:
         """Record that the journal of this process must have a line that says this."""
@@ -160,6 +178,11 @@ def _told(line: Line) -> Iterator[Hashable]:
             yield "decision", topic, number, epoch
         case {"kind": "reassignment", "topic": topic, "partition": number, "step": step, "replicas": replicas}:
             yield "reassignment", topic, number, step, tuple(map(BrokerId, replicas))
+            if step != "begun":
+                yield _NEXT_STEP, topic, number
+        case {"kind": "refused", "partitions": dict()}:
+            for p in _partitions(line):
+                yield from (("refused", *p), (_NEXT_STEP, *p))
         case {"kind": "deletion", "step": step, "partitions": partitions}:
             yield from ((_NEXT_STEP, topic) for topic in partitions)
             yield from (("deletion", topic) for topic in partitions if step == "completed")
@@ -169,3 +192,17 @@ def _told(line: Line) -> Iterator[Hashable]:
             yield kind, epoch
         case {"kind": "event" | "done" as kind, "event": name}:
             yield kind, name
+
+
+def _partitions(line: Line) -> Iterator[TopicPartition]:
+    """The partitions that a line lists by topic."""
+    for topic, numbers in line.get("partitions", {}).items():
+        yield from (TopicPartition(topic, number) for number in numbers)
+
+
+def _refused(event: Event) -> Mapping[TopicPartition, ErrorCode]:
+    """The partitions of a request that the controller refused, and why; without elections that are not needed."""
+    if not isinstance(event, ApiPartitionReassignment | ReplicaLeaderElection) or not event.reply.done():
+        return {}
+    refused = event.reply.result().refused
+    return {p: why.error for p, why in refused.items() if why.error is not ErrorCode.ELECTION_NOT_NEEDED}
