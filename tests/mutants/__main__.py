@@ -12,7 +12,17 @@ from tests.mutants.hunt import Hunt, Progress, SourcesChanged, sampled
 from tests.mutants.importing import rooms_loaded
 from tests.mutants.maps import DIRECTORY
 from tests.mutants.mutations import ROOMS, Mutant, all_mutants
-from tests.mutants.page import PAGE, Score, equivalents, is_equivalent, percent, section, write_section
+from tests.mutants.page import (
+    PAGE,
+    Score,
+    equivalents,
+    is_equivalent,
+    percent,
+    section,
+    section_of,
+    with_others,
+    write_section,
+)
 from tests.mutants.results import KILLERS, Results
 
 from klamm.runtime.signals import interrupted_by_stop_signals
@@ -45,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = section(mutants, hunt.known, reasons)
     print(text)
     if options.record:
-        write_section(text)
+        write_section(with_others(text, section_of(PAGE.read_text())))
     score = Score(mutants, hunt.known, reasons)
     return int(percent(*score.by_any) < options.least)
 

@@ -1,7 +1,8 @@
 """The generated section of docs/mutants.md: how many mutants of each room who notices, and those that nobody does."""
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Final
 
@@ -76,10 +77,7 @@ def section(mutants: Sequence[Mutant], known: Known, reasons: dict[tuple[str, st
     rooms = [room for room in ROOMS if any(m.room == room for m in mutants)]
     scores = {room: Score([m for m in mutants if m.room == room], known, reasons) for room in rooms}
     scores["all"] = total = Score(mutants, known, reasons)
-    lines = [
-        "| room | equivalent | unit alone | simulation alone | judge alone | by any |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = [*_COLUMNS]
     for room, score in scores.items():
         cells = [room, str(score.equivalent), *(_share(*score.by(k)) for k in KILLERS), _share(*score.by_any)]
         lines.append(f"| {' | '.join(cells)} |")
@@ -89,6 +87,55 @@ def section(mutants: Sequence[Mutant], known: Known, reasons: dict[tuple[str, st
             f"- `{m.id}`, line {m.lines[0]} ({total.silent(m)})\n  - `{_code(m.before)}`\n  - `{_code(m.after)}`"
         )
     return HEADING + _INTRODUCTION + "\n".join(lines).rstrip() + "\n"
+
+
+def with_others(new: str, old: str) -> str:
+    """The new section, with what the old one says of rooms and killers that the new run did not ask."""
+    rows, before = _rows(new), _rows(old)
+    merged = {r: _merged(rows.get(r), before.get(r)) for r in ROOMS if r in rows or r in before}
+    kept = [block for block in _survivors(old) if block not in _survivors(new)]
+    survivors = [*_survivors(new), *kept]
+    table = [*_COLUMNS, *starmap(_line, merged.items()), _line("all", _sums(merged.values()))]
+    lines = [*table, "", "Survivors:" if survivors else "No survivors.", "", *survivors]
+    return new[: new.index(_COLUMNS[0])] + "\n".join(lines).rstrip() + "\n"
+
+
+def _merged(new: list[str] | None, old: list[str] | None) -> list[str]:
+    """The new cells of a room; those of killers that were not asked, and who notices at all, are the old ones then."""
+    if new is None or old is None:
+        return new or old or []
+    is_whole = "-" not in new or "-" in old
+    cells = [was if now == "-" else now for now, was in zip(new, old, strict=True)]
+    return cells if is_whole else [*cells[:-1], old[-1]]
+
+
+def _rows(section_text: str) -> dict[str, list[str]]:
+    """By room: the other cells of its row."""
+    lines = [line.strip("| ").split(" | ") for line in section_text.splitlines() if line.startswith("| ")]
+    return {room: cells for room, *cells in lines if room in ROOMS}
+
+
+def _survivors(section_text: str) -> list[str]:
+    """The survivors in a section, each with its two lines of code."""
+    _, _, after = section_text.partition("Survivors:\n")
+    return ["- `" + block.rstrip() for block in ("\n" + after).split("\n- `")[1:]]
+
+
+def _line(room: str, cells: Sequence[str]) -> str:
+    """The row of a room."""
+    return f"| {' | '.join([room, *cells])} |"
+
+
+def _sums(rows: Iterable[Sequence[str]]) -> list[str]:
+    """The cells of the last row: the sum of those above it."""
+    equivalent, *shares = zip(*rows, strict=True)
+    return [str(sum(map(int, equivalent))), *(_sum_of_shares(column) for column in shares)]
+
+
+def _sum_of_shares(column: Sequence[str]) -> str:
+    """The sum of cells that each say how many of how many."""
+    counts = [cell.partition(",")[0].split(" of ") for cell in column if " of " in cell]
+    return _share(sum(int(killed) for killed, _ in counts), sum(int(of) for _, of in counts))
 
 
 def percent(killed: int, of: int) -> float:

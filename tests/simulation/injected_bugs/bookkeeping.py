@@ -1,5 +1,6 @@
 """Injected bugs in what a controller keeps beside ZooKeeper: journal, indexes, metrics, mirrors, tasks."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,13 +9,17 @@ from tests.simulation.injected_bugs.mutant import Patch, nothing
 from klamm.controller import controller, events, mirror
 from klamm.controller.channels import Channel
 from klamm.controller.context import ControllerContext
+from klamm.controller.decisions import elections
+from klamm.controller.decisions.elections import Facts
 from klamm.controller.handlers import failover, reassignment, reassignment_requests
 from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.standby import Standby
 from klamm.controller.states import ReplicaState
 from klamm.controller.term_context import TermContext
 from klamm.controller.topic import Partition
-from klamm.model.errors import ErrorCode
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.telemetry.journal import Journal
 
@@ -46,6 +51,49 @@ def requested_deletions_not_journalled(patch: Patch) -> None:
             found(self, cause, **facts)
 
     patch.setattr(Journal, "found", find_others)
+
+
+def rejected_replicas_not_named(patch: Patch) -> None:
+    """The journal does not say which replicas an election passed over."""
+
+    def nobody(facts: Facts, chosen: BrokerId | None, *, is_of_target: bool = False) -> tuple[tuple[int, str], ...]:
+        """The patched function, with the injected bug."""
+        return ()
+
+    patch.setattr(elections, "rejected_candidates", nobody)
+
+
+def refused_requests_not_journalled(patch: Patch) -> None:
+    """The journal has no line about what was requested and refused."""
+    patch.setattr(TermContext, "refuse_requested", nothing)
+
+
+def waiting_moves_not_journalled(patch: Patch) -> None:
+    """The journal does not say what a reassignment waits for."""
+    journal = reassignment._journal
+
+    def journal_some(
+        term: TermContext, p: Partition, step: str, before: ReplicaAssignment, after: ReplicaAssignment
+    ) -> None:
+        """The patched function, with the injected bug."""
+        if step != "waiting":
+            journal(term, p, step, before, after)
+
+    patch.setattr(reassignment, "_journal", journal_some)
+
+
+def sessions_of_mirrors_stay_open(patch: Patch) -> None:
+    """A standby opens a session for each mirror, and closes none."""
+    keep = Standby._keep_mirror
+
+    async def keep_open(self: Standby) -> float:
+        """The patched function, with the injected bug."""
+        with contextlib.suppress(KlammError):
+            kept.append(await self._ports.open_session())
+        return await keep(self)
+
+    kept: list[Any] = []
+    patch.setattr(Standby, "_keep_mirror", keep_open)
 
 
 def nothing_found_is_journalled(patch: Patch) -> None:

@@ -24,12 +24,16 @@ from tests.simulation.injected_bugs.bookkeeping import (
     moved_leaders_listed_twice,
     nothing_found_is_journalled,
     reassignments_not_listed,
+    refused_requests_not_journalled,
+    rejected_replicas_not_named,
     replicas_leave_without_a_leader,
     requested_deletions_not_journalled,
     requests_not_journalled,
+    sessions_of_mirrors_stay_open,
     standby_outlives_the_node,
     states_journalled_before_they_change,
     steps_not_journalled,
+    waiting_moves_not_journalled,
 )
 from tests.simulation.injected_bugs.configs import (
     config_changes_unannounced,
@@ -481,6 +485,10 @@ MUTANTS = (
     Mutant("bt", "", "moves away from leaders are refused", moves_of_leaders_refused, (31,)),
     Mutant("bu", "", "events that failed are repeated too soon", retries_come_too_soon, (45,)),
     Mutant("bv", "", "records of deleted replicas stay", records_of_deleted_replicas_stay, (43,)),
+    Mutant("bx", "", "rejected replicas are not named", rejected_replicas_not_named, (79,)),
+    Mutant("by", "", "refused requests are not journalled", refused_requests_not_journalled, (79,)),
+    Mutant("bz", "", "moves are not said to wait", waiting_moves_not_journalled, (79,)),
+    Mutant("ca", "", "sessions of mirrors stay open", sessions_of_mirrors_stay_open, (81,)),
     Mutant("bw", "", "a mirror is taken without sync", mirror_taken_without_sync, (34,)),
     Mutant(
         "bw+bwa",

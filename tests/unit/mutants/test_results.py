@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.mutants.mutations import Mutant, mutants_of
-from tests.mutants.page import HEADING, equivalents, section, section_of, write_section
+from tests.mutants.page import HEADING, equivalents, section, section_of, with_others, write_section
 from tests.mutants.results import KILLED, NOT_REACHED, SURVIVED, KillerName, Results, Verdict
 
 FIRST, SECOND, THIRD = mutants_of("controller/decisions/elections.py")[:3]
@@ -96,3 +96,29 @@ def test_writing_the_mutants_section_keeps_the_rest_of_the_documentation_page(tm
 
 def test_every_mutant_listed_as_equivalent_has_a_reason() -> None:
     assert all(len(reason) > 10 for reason in equivalents().values())
+
+
+def page_section(*lines: str) -> str:
+    heading = (
+        "| room | equivalent | unit alone | simulation alone | judge alone | by any |",
+        "|---|---|---|---|---|---|",
+    )
+    return f"{HEADING}\nwhat it is\n\n" + "\n".join([*heading, *lines]) + "\n"
+
+
+def test_a_section_keeps_what_the_last_one_said_of_rooms_and_killers_that_were_not_asked() -> None:
+    old = page_section(
+        "| controller | 8 | 9 of 10, 90 % | 1 of 4, 25 % | 2 of 4, 50 % | 9 of 10, 90 % |",
+        "| log | 3 | 4 of 5, 80 % | - | - | 4 of 5, 80 % |",
+        "| all | 11 | 13 of 15, 87 % | 1 of 4, 25 % | 2 of 4, 50 % | 13 of 15, 87 % |",
+        "", "Survivors:", "", "- `log/a.py:guard-removed:f:1`, line 1 (unit survived)", "  - `a`", "  - `b`",
+    )  # fmt: skip
+    new = page_section("| controller | 2 | - | 3 of 4, 75 % | - | 3 of 4, 75 % |", "", "No survivors.")
+
+    text = with_others(new, old)
+
+    assert "| controller | 2 | 9 of 10, 90 % | 3 of 4, 75 % | 2 of 4, 50 % | 9 of 10, 90 % |" in text
+    assert "| log | 3 | 4 of 5, 80 % | - | - | 4 of 5, 80 % |" in text
+    assert "| all | 5 | 13 of 15, 87 % | 3 of 4, 75 % | 2 of 4, 50 % | 13 of 15, 87 % |" in text
+    assert text.endswith("Survivors:\n\n- `log/a.py:guard-removed:f:1`, line 1 (unit survived)\n  - `a`\n  - `b`\n")
+    assert with_others(text, old) == text

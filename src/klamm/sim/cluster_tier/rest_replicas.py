@@ -17,7 +17,7 @@ from klamm.sim.cluster_tier.operations import (
     UNLIMITED,
     set_configs,
 )
-from klamm.sim.cluster_tier.rest_topic import ASK_MS, MOVE_S, TOPIC, RestTopic, address, partition
+from klamm.sim.cluster_tier.rest_topic import ASK_MS, MOVE_S, PROMPT_S, TOPIC, RestTopic, address, partition
 
 _BATCHES: Final = 8
 _BATCH_BYTES: Final = 800
@@ -25,6 +25,8 @@ _BATCH_BYTES: Final = 800
 _RATE: Final = 2_000
 _SLACK_S: Final = 2.5
 """Limits are looked at again after a second, at most, and a change of the ISR takes some round trips."""
+_DEVICE_CALLS: Final = 20
+"""Syncs of what is copied come before those of what is acknowledged meanwhile."""
 _FOLLOWED_S: Final = 0.5
 """Until all brokers have read changed configs."""
 _MESSAGES_IN: Final = "kafka_server_brokertopicmetrics_messagesin_total"
@@ -53,7 +55,7 @@ async def copy_a_replica(rest: RestTopic) -> None:
     began_s = rest.cluster.loop.now
     await rest.reassign(p, rest.replicas)
     for number in (0, 1) if is_throttled else ():
-        await rest.send(partition(number))
+        await rest.send(partition(number), most_s=PROMPT_S + _DEVICE_CALLS * rest.cluster.options.device_s)
     await rest.until(partial(rest.is_complete, p), f"{p} has its replicas again", MOVE_S + size / _RATE + _SLACK_S)
     if is_throttled:
         _judge_rate(rest, limited, size, rest.cluster.loop.now - began_s)

@@ -151,7 +151,7 @@ class RestTopic:
         assert state is not None
         return state
 
-    async def send(self, p: TopicPartition, size: int = 200, records: int = 1) -> int:
+    async def send(self, p: TopicPartition, size: int = 200, records: int = 1, most_s: float = PROMPT_S) -> int:
         """Write a batch with acks=all, after a while in which others begin to wait; return its size in bytes."""
         await asyncio.sleep(UNTIL_IT_WAITS_S)
         values = [b"%d/%d" % (p.partition, self.end(p) + n) + b"." * size for n in range(records)]
@@ -159,7 +159,7 @@ class RestTopic:
         async with self.client("sends") as client:
             began_s = self.cluster.loop.now
             error = await produce_batch(client, address(self.state(p).leader), p, batch, LONG_MS)
-        self.note(f"acks=all to {p}", self.cluster.loop.now - began_s)
+        self.note(f"acks=all to {p}", self.cluster.loop.now - began_s, most_s)
         self.expect(f"acks=all to {p}", error, ErrorCode.NONE)
         for value in values:
             self.add(p, value)
