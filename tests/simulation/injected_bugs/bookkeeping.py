@@ -11,6 +11,7 @@ from klamm.controller.channels import Channel
 from klamm.controller.context import ControllerContext
 from klamm.controller.decisions import elections
 from klamm.controller.decisions.elections import Facts
+from klamm.controller.decisions.features import FeatureAnswer
 from klamm.controller.handlers import failover, reassignment, reassignment_requests
 from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.standby import Standby
@@ -80,6 +81,16 @@ def waiting_moves_not_journalled(patch: Patch) -> None:
             journal(term, p, step, before, after)
 
     patch.setattr(reassignment, "_journal", journal_some)
+
+
+def features_refused(patch: Patch) -> None:
+    """Every change of features is refused."""
+
+    async def refuse(term: TermContext, event: events.UpdateFeatures) -> None:
+        """The patched function, with the injected bug."""
+        event.answer(FeatureAnswer(ErrorCode.INVALID_REQUEST))
+
+    patch.setitem(controller.HANDLERS, events.UpdateFeatures, refuse)
 
 
 def sessions_of_mirrors_stay_open(patch: Patch) -> None:

@@ -19,6 +19,7 @@ from tests.simulation.injected_bugs.answers import (
 from tests.simulation.injected_bugs.bookkeeping import (
     completed_reassignments_not_sent,
     events_not_timed,
+    features_refused,
     live_replicas_begin_ineligible,
     lowest_ids_keep_no_mirror,
     moved_leaders_listed_twice,
@@ -489,6 +490,7 @@ MUTANTS = (
     Mutant("by", "", "refused requests are not journalled", refused_requests_not_journalled, (79,)),
     Mutant("bz", "", "moves are not said to wait", waiting_moves_not_journalled, (79,)),
     Mutant("ca", "", "sessions of mirrors stay open", sessions_of_mirrors_stay_open, (81,)),
+    Mutant("cb", "", "changes of features are refused", features_refused, (31,)),
     Mutant("bw", "", "a mirror is taken without sync", mirror_taken_without_sync, (34,)),
     Mutant(
         "bw+bwa",

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.sim.histories import history_of
 from tests.unit.sim.test_registrations import BROKER
 
+from klamm.controller.decisions.features import FeatureAnswer, FeatureUpdate
 from klamm.controller.decisions.plans import Refusal
 from klamm.controller.events import (
     AllocateProducerIds,
@@ -12,8 +13,9 @@ from klamm.controller.events import (
     ProducerIds,
     ReassignmentAnswer,
     ReplicaLeaderElection,
+    UpdateFeatures,
 )
-from klamm.controller.settings import ControllerSettings
+from klamm.controller.settings import ControllerSettings, Ibp
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -22,10 +24,14 @@ from klamm.sim.history.history import History
 from klamm.sim.history.trace import EventEnded, RegistrationChanged, RegistrationWritten, Term, TopicZnode
 from klamm.sim.invariants.answers import (
     election_answers_match_zookeeper,
+    feature_answers_match_zookeeper,
     producer_ids_are_given_once,
     reassignment_answers_match_zookeeper,
 )
-from klamm.zk.registrations import encode_registration
+from klamm.sim.zookeeper.tree import CreateChange, SetChange
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import FinalizedFeatures, encode_features
+from klamm.zk.registrations import FeatureRange, encode_registration
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 P = TopicPartition("a", 0)
@@ -104,3 +110,48 @@ async def test_a_move_that_cannot_begin_is_a_violation_unless_a_write_was_refuse
     asked.answer(ReassignmentAnswer(NONE, {P: Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "")}))
 
     assert (reassignment_answers_match_zookeeper(history, EventEnded(ONE, 1, TERM, asked)) is not None) is is_found
+
+
+FEATURE = "group.version"
+RANGES = {FEATURE: FeatureRange(2, 4)}
+REFUSED = (ErrorCode.INVALID_REQUEST, "no")
+FEATURE_ANSWERS = {
+    "accepted, and in ZooKeeper": (3, {FEATURE: (NONE, None)}, 1, False),
+    "accepted, and not in ZooKeeper": (4, {FEATURE: (NONE, None)}, 1, True),
+    "accepted before another write": (4, {FEATURE: (NONE, None)}, 0, False),
+    "no answer": (3, {}, None, True),
+    "refused, the same level": (3, {FEATURE: REFUSED}, None, False),
+    "refused, a level that nodes do not support": (5, {FEATURE: REFUSED}, None, False),
+    "refused, although it is valid": (4, {FEATURE: REFUSED}, None, True),
+    "refused, a downgrade that is not called one": (2, {FEATURE: REFUSED}, None, False),
+}
+
+
+@pytest.mark.parametrize(("level", "results", "epoch", "is_found"), FEATURE_ANSWERS.values(), ids=FEATURE_ANSWERS)
+async def test_the_simulation_compares_answers_about_features_with_zookeeper(
+    level: int, results: dict[str, tuple[ErrorCode, str | None]], epoch: int | None, is_found: bool
+) -> None:
+    history = History()
+    content = encode_features(FinalizedFeatures(2, True, {FEATURE: 3}))
+    history.tree.apply(CreateChange(znodes.FEATURE, content, (), 0), 1, 0)
+    history.tree.apply(SetChange(znodes.FEATURE, content), 2, 0)
+    history.registrations.features[2] = content
+    event = UpdateFeatures([FeatureUpdate(FEATURE, level)])
+    event.answer(FeatureAnswer(NONE, None, results, epoch))
+    term = Term(ONE, 1, 1, ControllerSettings(ONE, supported_features=RANGES))
+
+    assert (feature_answers_match_zookeeper(history, EventEnded(ONE, 1, term, event)) is not None) is is_found
+
+
+@pytest.mark.parametrize(
+    ("ibp", "error", "is_found"),
+    [((3, 9, 0), NONE, False), ((2, 6, 0), NONE, True), ((3, 9, 0), REFUSED[0], True), ((2, 6, 0), REFUSED[0], False)],
+)
+async def test_features_are_refused_as_a_whole_only_before_protocol_version_2_7(
+    ibp: Ibp, error: ErrorCode, is_found: bool
+) -> None:
+    event = UpdateFeatures([])
+    event.answer(FeatureAnswer(error))
+    ended = EventEnded(ONE, 1, Term(ONE, 1, 1, ControllerSettings(ONE, ibp=ibp)), event)
+
+    assert (feature_answers_match_zookeeper(History(), ended) is not None) is is_found

@@ -1,12 +1,16 @@
 """What callers are answered is true: what was accepted happened, what was refused did not, with Kafka's error."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Final
 
+from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
 from klamm.controller.events import (
     AllocateProducerIds,
     ApiPartitionReassignment,
     ListPartitionReassignments,
     ReplicaLeaderElection,
+    UpdateFeatures,
 )
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
@@ -16,6 +20,11 @@ from klamm.sim.history.trace import EventEnded
 from klamm.sim.invariants.rebalancing import can_be_preferred_leader
 from klamm.sim.invariants.views import Cluster
 from klamm.zk import znodes
+from klamm.zk.admin_znodes import decode_features
+from klamm.zk.registrations import decode_registration
+
+_FIRST_WITH_FEATURES: Final = (2, 7, 0)
+"""The first protocol version in which features are written."""
 
 
 def producer_ids_are_given_once(history: History, event: EventEnded) -> str | None:
@@ -109,6 +118,73 @@ def reassignment_answers_match_zookeeper(history: History, event: EventEnded) ->
             if listed.get(p) != (found if found.is_being_reassigned else None):
                 return f"{p}: the list of reassignments has {listed.get(p)}, assigned is {found}"
     return None
+
+
+def feature_answers_match_zookeeper(history: History, event: EventEnded) -> str | None:
+    """UpdateFeatures is refused only for one of Kafka's reasons, and what is accepted is in `/feature`."""
+    requested, term = event.event, event.term
+    if not isinstance(requested, UpdateFeatures) or term is None or event.has_failed or event.is_cut_short:
+        return None
+    answer = requested.reply.result()
+    has_features = term.settings.ibp >= _FIRST_WITH_FEATURES
+    if answer.error is not (ErrorCode.NONE if has_features else ErrorCode.INVALID_REQUEST):
+        return f"a change of features is answered {answer}, with the protocol {term.settings.ibp}"
+    began = history.controllers.began_at.get((event.broker, event.incarnation), 0)
+    before = [_levels(content) for content in history.registrations.finalized_since(began)] or [{}]
+    for update in requested.updates if has_features else ():
+        error, why = answer.results.get(update.feature, (None, None))
+        may_refuse = not _is_supported(history, event, update, began) or any(
+            _may_refuse(update, each) for each in before
+        )
+        if error is ErrorCode.INVALID_REQUEST and not may_refuse:
+            return f"{update} is refused because {why}; levels were {before}"
+        is_newest = answer.epoch is not None and _version(history) == answer.epoch
+        if error is ErrorCode.NONE and is_newest and before[-1].get(update.feature) != _wanted(update):
+            return f"{update} is accepted; levels are {before[-1]}"
+        if error is None:
+            return f"{update} has no answer: {answer}"
+    return None
+
+
+def _levels(content: bytes | None) -> Mapping[str, int]:
+    """The finalized levels in a content of `/feature`; none where there is none, or nobody can read it."""
+    try:
+        return decode_features(content).levels if content is not None else {}
+    except znodes.MalformedZnode:
+        return {}
+
+
+def _version(history: History) -> int:
+    """The version of `/feature`."""
+    node = history.tree.get(znodes.FEATURE)
+    return node.version if node is not None else -1
+
+
+def _wanted(update: FeatureUpdate) -> int | None:
+    """The level that a feature is to have; None where it is to be deleted."""
+    return update.level if update.level >= 1 else None
+
+
+def _may_refuse(update: FeatureUpdate, levels: Mapping[str, int]) -> bool:
+    """Whether Kafka refuses this update of these levels, where all nodes support the level."""
+    known = levels.get(update.feature)
+    if update.level < 1:
+        return update.upgrade_type != UpgradeType.SAFE_DOWNGRADE or known is None
+    if known is None or update.level > known:
+        return known is not None and update.upgrade_type != UpgradeType.UPGRADE
+    return known == update.level or update.upgrade_type != UpgradeType.SAFE_DOWNGRADE
+
+
+def _is_supported(history: History, event: EventEnded, update: FeatureUpdate, since: int) -> bool:
+    """Whether the controller and every broker that was registered meanwhile support this level."""
+    assert event.term is not None
+    ranges = [event.term.settings.supported_features]
+    for broker in history.registrations.contents:
+        for content in history.registrations.contents_since(broker, since):
+            with contextlib.suppress(znodes.MalformedZnode):
+                ranges += [decode_registration(broker, content, 0).features] if content is not None else []
+    found = [supported.get(update.feature) for supported in ranges]
+    return all(one is not None and one.min_version <= update.level <= one.max_version for one in found)
 
 
 def _assignment(history: History, p: TopicPartition) -> ReplicaAssignment | None:

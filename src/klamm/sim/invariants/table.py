@@ -161,6 +161,7 @@ ALWAYS: Final = (
     Row(25, request_headers.topic_ids_are_sent, _SENT, tickets="KAFKA-12835"),
     Row(31, answers.producer_ids_are_given_once, _DONE),
     Row(31, answers.reassignment_answers_match_zookeeper, _DONE),
+    Row(31, answers.feature_answers_match_zookeeper, _DONE),
     Row(39, answers.election_answers_match_zookeeper, _DONE),
     Row(36, memory.stopped_nodes_leave_no_task, (NodeStopped,)),
     Row(36, brokers.stopped_nodes_open_no_session, (SessionReestablished,), tickets="KAFKA-8121"),
