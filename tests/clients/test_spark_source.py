@@ -14,6 +14,7 @@ from pyspark.sql import functions as sql
 from tests.support.cluster import Cluster
 from tests.support.kafka_server import serve_brokers
 from tests.support.scripted_brokers import ScriptedCluster
+from tests.support.spark import worker_logs
 from tests.unit.spark.batch_bytes import Record, batch
 from tests.unit.spark.scripts import log
 from tests.unit.spark.test_java_regex import NAMES, PATTERNS
@@ -164,11 +165,11 @@ class TestOnScriptedBrokers:
     ) -> None:
         options = {"assign": '{"orders": [0]}', "onDataLoss": "skip"}
         cluster = ScriptedCluster({ORDERS: log(0, 500)})
-        with serve_brokers(cluster) as bootstrap:
+        with serve_brokers(cluster) as bootstrap, worker_logs(spark):
             rdd = planned(read(spark, bootstrap, options))
             cluster.logs[ORDERS] = log(450, 500)
             assert rdd.count() == 50
-        messages = [r["msg"] for r in spark.tvf.python_worker_logs().collect()]
+            messages = [r["msg"] for r in spark.tvf.python_worker_logs().collect()]
 
         assert any("orders-0: offsets 0 to 449 are lost" in m for m in messages), messages
 

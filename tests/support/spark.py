@@ -15,6 +15,7 @@ from klamm.spark import session
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 PACKAGES: Final = {"pyspark": Path(pyspark.__path__[0]), "py4j": Path(py4j.__path__[0])}
 """What Spark's Python workers import, where it is installed."""
+WORKER_LOGS: Final = "spark.sql.pyspark.worker.logging.enabled"
 
 
 @contextmanager
@@ -28,6 +29,8 @@ def running_spark(directory: Path) -> Iterator[SparkSession]:
             settings={
                 "spark.driver.memory": "1g",
                 "spark.driver.extraJavaOptions": QUICK_START,
+                # with it each streaming query starts Python workers of its own: three seconds of processor time
+                WORKER_LOGS: "false",
                 "spark.sql.adaptive.enabled": "false",
                 "spark.sql.codegen.wholeStage": "false",
                 "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -40,6 +43,16 @@ def running_spark(directory: Path) -> Iterator[SparkSession]:
             yield spark
         finally:
             spark.stop()
+
+
+@contextmanager
+def worker_logs(spark: SparkSession) -> Iterator[None]:
+    """Keep what the session's Python workers log, as a session of klamm does where a test does not say otherwise."""
+    spark.conf.set(WORKER_LOGS, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(WORKER_LOGS, "false")
 
 
 def linked_home(home: Path) -> Path:
