@@ -4,6 +4,7 @@ Maven fetches the jars once into `.cache/apache-kafka`; without Maven, tests tha
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import warnings
@@ -85,7 +86,8 @@ def fetch(jars: Jars = KAFKA) -> None:
         pom = CACHE / f"{jars.name}.pom.xml"
         pom.write_text(_pom_xml(jars.artifacts))
         goal = ("dependency:copy-dependencies", f"-DoutputDirectory={partial}")
-        run(f"fetch {jars.name} with Maven", ["mvn", "-q", "-B", "-f", str(pom), *goal])
+        quick_start = f"{os.environ.get('MAVEN_OPTS', '')} {QUICK_START} -XX:+UseSerialGC"
+        run(f"fetch {jars.name} with Maven", ["mvn", "-q", "-B", "-f", str(pom), *goal], MAVEN_OPTS=quick_start)
 
 
 @cached
@@ -144,7 +146,7 @@ def _loaded_classes() -> Path:
 def _record_classes(scratch: Path, path: Path) -> None:
     """Run a broker until it has started; when it ends it writes the classes that it has loaded, if this Java can."""
     zookeeper = server(scratch / "zookeeper")
-    options = ("-Xmx384m", "-XX:+UseSerialGC", f"-XX:ArchiveClassesAtExit={path}")
+    options = ("-Xmx384m", "-XX:+UseSerialGC", QUICK_START, f"-XX:ArchiveClassesAtExit={path}")
     node = NodeProcess(
         1,
         free_port(),

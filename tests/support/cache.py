@@ -31,9 +31,12 @@ def made_once(directory: Path) -> Iterator[Path | None]:
         os.replace(partial, directory)
 
 
-def run(what: str, command: Sequence[str], directory: Path | None = None) -> str:
+def run(what: str, command: Sequence[str], directory: Path | None = None, **environment: str) -> str:
     """What a command prints. Raises RuntimeError with `what` was to be done and the end of its output if it fails."""
-    done = subprocess.run(command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    variables = {**os.environ, **environment}
+    done = subprocess.run(
+        command, cwd=directory, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"cannot {what}: {(done.stdout + done.stderr)[-2000:]}")
     return done.stdout

@@ -1,14 +1,12 @@
 """The oldest supported server: ZooKeeper 3.5 has no multiRead, and answers creates without a stat."""
 
-import fcntl
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support import apache_kafka
 
-from klamm.runtime.java import NoJava, find_java
+from klamm.runtime.java import find_java
 from klamm.runtime.ports import ask, free_port
 from klamm.runtime.processes import spawn, ticks
 from klamm.runtime.world import real_world
@@ -18,47 +16,18 @@ from klamm.zk.operations import Check, Create, Set
 from klamm.zk.states import SessionState
 from klamm.zk.watches import EventType, WatchEvent
 
-VERSION = "3.5.10"
-CACHE = Path(__file__).parents[3] / ".cache" / "zookeeper"
-POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>klamm</groupId><artifactId>old-zookeeper</artifactId><version>1</version><packaging>pom</packaging>
-<dependencies><dependency><groupId>org.apache.zookeeper</groupId><artifactId>zookeeper</artifactId>
-<version>{VERSION}</version></dependency></dependencies></project>
-"""
-
-
-def jars() -> Path:
-    """Maven's copy of the old server, fetched once; skips the test where there is none."""
-    target = CACHE / VERSION
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if target.is_dir():
-            return target
-        maven = shutil.which("mvn")
-        if maven is None:
-            pytest.skip("Maven is not installed: the test against ZooKeeper 3.5 is left out")
-        (CACHE / "pom.xml").write_text(POM)
-        unfinished = CACHE / f"{VERSION}.unfinished"
-        copy = ["-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={unfinished}"]
-        done = subprocess.run([maven, *copy], cwd=CACHE, capture_output=True, text=True, timeout=240, check=False)
-        if done.returncode:
-            pytest.skip(f"Maven cannot fetch ZooKeeper {VERSION}: {done.stdout[-300:]}")
-        unfinished.rename(target)
-    return target
+JARS = apache_kafka.Jars("zookeeper-3.5.10", ("org.apache.zookeeper:zookeeper:3.5.10",))
 
 
 @pytest.fixture
 def old_server(tmp_path: Path) -> Iterator[str]:
-    try:
-        java = find_java()
-    except NoJava as error:
-        pytest.skip(str(error))
+    if why := apache_kafka.why_missing(JARS):
+        pytest.skip(why)
     port = free_port()
-    options = ["-Xmx128m", "-Dzookeeper.admin.enableServer=false", "-Dzookeeper.4lw.commands.whitelist=*"]
+    java = [find_java(), "-Xmx128m", "-XX:+UseSerialGC", apache_kafka.QUICK_START]
+    options = ["-Dzookeeper.admin.enableServer=false", "-Dzookeeper.4lw.commands.whitelist=*"]
     main = ["org.apache.zookeeper.server.ZooKeeperServerMain", str(port), str(tmp_path / "data")]
-    child = spawn("zookeeper", [java, *options, "-cp", f"{jars()}/*", *main], str(tmp_path / "zookeeper.log"))
+    child = spawn("zookeeper", [*java, *options, "-cp", f"{JARS.directory}/*", *main], str(tmp_path / "zookeeper.log"))
     for _ in ticks(20):
         if b"Mode: standalone" in ask("127.0.0.1", port, b"srvr"):
             break
