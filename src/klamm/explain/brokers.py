@@ -1,6 +1,6 @@
 """Explain a broker, the controller or the reassignments: journal and snapshot in, lines out."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from klamm.audit.snapshot import Snapshot
 from klamm.explain.answer import MAX_LINES, MAX_PARTITIONS, Answer, pending_and_wrong, step_text, unanswered_requests
@@ -27,7 +27,8 @@ def explain_broker(inputs: ExplainInputs, number: BrokerId) -> Answer:
     lines += _registration_changes(inputs.entries, number)[-MAX_LINES:]
     lines += unanswered_requests(inputs, number)
     if not lines:
-        return Answer([f"There is no broker {number} in {inputs.where} or in ZooKeeper."], False)
+        absent = f"There is no broker {number} in {inputs.where} or in ZooKeeper."
+        return Answer([f"{absent} `klamm brokers` shows the brokers."], False)
     subjects = {f"broker {number}", znodes.broker_path(number), znodes.config_path("brokers", str(number))}
     if inputs.now is not None:
         subjects |= {str(p) for p, a in inputs.now.assignments.items() if _is_affected(inputs.now, p, a, number)}
@@ -116,7 +117,7 @@ def explain_controller(inputs: ExplainInputs) -> Answer:
     if now is not None:
         who = f"broker {now.controller}" if now.controller is not None else "none"
         lines.append(f"controller now: {who}, epoch {now.controller_epoch}")
-    lines += _standby_lines(inputs.entries)
+    lines += _standby_lines(inputs.entries, None if now is None else now.broker_ownership)
     lines += unanswered_requests(inputs)
     if not lines:
         return Answer([f"There is no controller in {inputs.where}."], False)
@@ -128,8 +129,11 @@ def _standby_text(term: Term) -> str:
     return "" if term.read_again is None else f" (was a standby, read {term.read_again} znodes again)"
 
 
-def _standby_lines(entries: Iterable[Entry]) -> list[str]:
-    """For each node that kept a mirror for its election: since when, or why it has none."""
+def _standby_lines(entries: Iterable[Entry], registered: Container[int] | None) -> list[str]:
+    """For each node that kept a mirror for its election: since when, or why it has none.
+
+    `registered`: the brokers that are registered now; None where that is not known.
+    """
     newest: dict[int, Entry] = {}
     for e in in_order(entries):
         if e.kind in ("standby", "warm"):
@@ -139,6 +143,8 @@ def _standby_lines(entries: Iterable[Entry]) -> list[str]:
         if e.kind == "standby":
             why = e.facts.get("lost")
             text = f"has all {e.facts.get('partition_count')} partitions in memory" if why is None else f"lost: {why}"
+            if registered is not None and node not in registered:
+                text = "is not registered now"
             lines.append(f"standby node {node}, {utc_time(e.ts_ms)}: {text}")
     return lines
 

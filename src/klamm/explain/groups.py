@@ -29,7 +29,8 @@ def explain_group(inputs: ExplainInputs, name: str) -> Answer:
     is_known = bool(story) or (now is not None and now.state != _DEAD)
     if not is_known:
         problem = [inputs.live_problem] if inputs.live_problem else []
-        return Answer([f"There is no group {name} in {inputs.where} or in the cluster.", *problem], False)
+        where = f"{inputs.where} or in the cluster. `klamm groups list` shows the groups."
+        return Answer([f"There is no group {name} in {where}", *problem], False)
     lines = [_headline(name, now, story, inputs.live_problem)]
     lines += _coordinator_lines(inputs, name)
     now = None if now is None else _with_earlier_assignment(now, story)
@@ -48,7 +49,7 @@ def _headline(name: str, now: GroupNow | None, story: Sequence[Entry], problem: 
     since = "" if last is None else f", {last.facts['step']} in generation {last.facts.get('generation')} at "
     since += "" if last is None else utc_time(last.ts_ms)
     if now is None:
-        return f"group {name}{since}; its coordinator was not asked{f': {problem}' if problem else ''}"
+        return f"group {name}{since}; its present state is not known{f': {problem}' if problem else ''}"
     assignor = f", assignor {now.assignor}" if now.assignor else ""
     return f"group {name} now: {now.state}, {len(now.members)} members{assignor}{since}"
 

@@ -31,6 +31,9 @@ from klamm.telemetry.journal_reader import (
 )
 from klamm.zk import znodes
 
+_TOPICS: Final = "`klamm topics list` shows the topics."
+_KINDS: Final = ("group", "transaction")
+"""A subject is one of these words and a name; the word alone is taken for a topic."""
 _SLOW_MS: Final = 2_000
 """A control request that is unanswered for longer than this is reported."""
 
@@ -40,7 +43,8 @@ def explain_partition(inputs: ExplainInputs, subject: TopicPartition, most_event
     story = lines_about_partition(inputs.entries, subject)
     state = state_now(inputs.now, subject)
     if not story and state is None:
-        return Answer([f"There is nothing about {subject} in {inputs.where}{_known_partitions_text(inputs)}."], False)
+        known = _known_partitions_text(inputs)
+        return Answer([f"There is nothing about {subject} in {inputs.where}{known}. {_remedy(inputs, subject)}"], False)
     events, omitted = last_events(story, most_events)
     lines = [f"({omitted:,} earlier events: --all shows them)"] if omitted else []
     lines += timeline_lines(events)
@@ -134,6 +138,13 @@ def _known_partitions_text(inputs: ExplainInputs) -> str:
     return f"; it has {', '.join(known[:6])}{' ...' if len(known) > 6 else ''}" if known else ""
 
 
+def _remedy(inputs: ExplainInputs, subject: TopicPartition) -> str:
+    """What to do about a partition of which nothing is known: its topic has others, or there is no such topic."""
+    if inputs.now is not None and any(p.topic == subject.topic for p in inputs.now.assignments):
+        return f"`klamm topics describe --topic {subject.topic}` shows the partitions of the topic."
+    return _TOPICS
+
+
 def state_now(now: Snapshot | None, p: TopicPartition) -> str | None:
     """The partition's state in ZooKeeper as text; None without a snapshot, or when the partition does not exist."""
     if now is None:
@@ -169,7 +180,8 @@ def explain_topic(inputs: ExplainInputs, name: str) -> Answer:
     about = [e for e in in_order(inputs.entries) if _is_about_topic(e, name)]
     partitions = sorted(p for p in (inputs.now.assignments if inputs.now else ()) if p.topic == name)
     if not about and not partitions:
-        return Answer([f"There is no topic {name} in {inputs.where} or in ZooKeeper."], False)
+        remedy = f"To explain a {name}, add its name: klamm explain {name} NAME." if name in _KINDS else _TOPICS
+        return Answer([f"There is no topic {name} in {inputs.where} or in ZooKeeper. {remedy}"], False)
     lines = _partition_lines(inputs, name, partitions)
     if inputs.now is not None and not partitions:
         why = inputs.now.malformed.get(znodes.topic_path(name))

@@ -22,9 +22,11 @@ def explain_transaction(inputs: ExplainInputs, name: str, most: int | None = MAX
         key=lambda e: (e.ts_ms, e.seq),
     )
     now = inputs.live if isinstance(inputs.live, TransactionNow) else None
-    problem = [] if inputs.live_problem is None else [f"its coordinator was not asked: {inputs.live_problem}"]
+    unknown = inputs.live_problem
     if not story and now is None:
-        return Answer([f"There is no transactional id {name} in {inputs.where}.", *problem], False)
+        absent = [f"There is no transactional id {name} in {inputs.where}."]
+        return Answer(absent if unknown is None else [*absent, unknown], False)
+    problem = [] if unknown is None else [f"its present state is not known: {unknown}"]
     shown = story if most is None else story[-most:]
     lines = [f"({len(story) - len(shown):,} earlier steps: --all shows them)"] if len(shown) < len(story) else []
     lines += [_step_line(e) for e in shown]

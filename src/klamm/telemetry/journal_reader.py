@@ -62,6 +62,8 @@ _BULK: Final = (
 _NOT_LISTED: Final = b'"partitions":{}'
 """A request may be about too many partitions to list them."""
 _HEAD: Final = 160
+PROMPT_RESIGNATION_MS: Final = 250
+"""A controller that hears of its successor so soon after the election was not frozen."""
 """The kind is within this many bytes of a line."""
 
 
@@ -225,17 +227,22 @@ def controller_terms(entries: Iterable[Entry]) -> list[Term]:
 
 
 def was_handed_over(before: Term, after: Term) -> bool:
-    """Whether the controller resigned before the next was elected, so that the end of its term is known."""
-    return before.resigned_ms is not None and before.resigned_ms <= after.elected_ms
+    """Whether the controller worked until the next was elected, so that the end of its term is known.
+
+    It resigned before, or heard of its successor at once, as after `klamm controller reelect`; a frozen controller
+    hears of it later.
+    """
+    return before.resigned_ms is not None and before.resigned_ms <= after.elected_ms + PROMPT_RESIGNATION_MS
 
 
 def controller_absence_ms(before: Term, after: Term, lost_at_ms: int | None = None) -> int | None:
     """The ms from the end of one term until the next controller was ready; None if it is not ready yet.
 
-    The end is the time of the resignation, unless that is after the next election: a frozen controller learns of that
-    when it wakes. For such a controller, and for a killed one, pass `lost_at_ms`; without it the time of its last line
-    counts, which may be too early.
+    The end is the time of the resignation or of the next election, whichever was earlier, if the controller worked
+    until then: a frozen controller learns of the election when it wakes. For such a controller, and for a killed one,
+    pass `lost_at_ms`; without it the time of its last line counts, which may be too early.
     """
-    end_ms = before.resigned_ms if was_handed_over(before, after) else lost_at_ms or before.last_line_ms
-    assert end_ms is not None
+    end_ms = lost_at_ms or before.last_line_ms
+    if before.resigned_ms is not None and was_handed_over(before, after):
+        end_ms = min(before.resigned_ms, after.elected_ms)
     return None if after.ready_ms is None else max(0, after.ready_ms - end_ms)

@@ -2,10 +2,10 @@
 
 from tests.unit.explain.scene import Scene, ids
 
-from klamm.explain import brokers
+from klamm.explain import brokers, partitions
 from klamm.explain.answer import NOTHING_PENDING
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
@@ -122,6 +122,27 @@ def test_explain_controller_prints_the_standby_nodes_and_the_znodes_they_read_ag
     scene.journal.line("e", "standby", lost="the ZooKeeper session is disconnected")
     lines, _ = brokers.explain_controller(scene.inputs())
     assert "standby node 2, 2023-11-14 22:13:24.000: lost: the ZooKeeper session is disconnected" in lines
+
+    del scene.now.broker_ownership[BrokerId(2)]
+    lines, _ = brokers.explain_controller(scene.inputs())
+    assert "standby node 2, 2023-11-14 22:13:24.000: is not registered now" in lines
+
+
+def test_explain_of_an_unknown_subject_says_which_command_shows_the_known_ones() -> None:
+    inputs = Scene().inputs()
+
+    for answer, remedy in (
+        (
+            partitions.explain_partition(inputs, TopicPartition("orders", 7)),
+            "`klamm topics describe --topic orders` shows the partitions of the topic.",
+        ),
+        (partitions.explain_partition(inputs, TopicPartition("order", 0)), "`klamm topics list` shows the topics."),
+        (partitions.explain_topic(inputs, "order"), "`klamm topics list` shows the topics."),
+        (partitions.explain_topic(inputs, "group"), "To explain a group, add its name: klamm explain group NAME."),
+        (brokers.explain_broker(inputs, BrokerId(7)), "`klamm brokers` shows the brokers."),
+    ):
+        assert (answer.is_known, len(answer.lines)) == (False, 1)
+        assert answer.lines[0].endswith(remedy)
 
 
 def test_explain_reassignment_names_the_brokers_for_which_the_reassignment_waits() -> None:

@@ -183,10 +183,14 @@ def test_explain_group_keeps_the_assignment_time_of_a_restarted_static_member() 
 
 def test_explain_group_prints_what_is_known_without_the_coordinator_or_the_journal() -> None:
     assert (
-        two_generations().explain(problem="nobody answers")[0].endswith("its coordinator was not asked: nobody answers")
+        two_generations()
+        .explain(problem="nobody answers")[0]
+        .endswith("its present state is not known: nobody answers")
     )
     assert Story().explain(now())[0] == "group g now: Stable, 2 members, assignor range"
-    assert Story().explain(now("Dead")) == ["There is no group g in here or in the cluster."]
+    assert Story().explain(now("Dead")) == [
+        "There is no group g in here or in the cluster. `klamm groups list` shows the groups."
+    ]
     assert Story().explain(problem="no answer")[-1] == "no answer"
 
 
@@ -233,4 +237,4 @@ def test_explain_transaction_prints_the_next_step_of_open_and_finished_transacti
 def test_explain_transaction_reports_an_unknown_transactional_id() -> None:
     answer = explain_transaction(ExplainInputs([], "here", None, live_problem="no answer"), "t")
     assert not answer.is_known
-    assert answer.lines == ["There is no transactional id t in here.", "its coordinator was not asked: no answer"]
+    assert answer.lines == ["There is no transactional id t in here.", "no answer"]

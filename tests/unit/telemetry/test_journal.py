@@ -289,6 +289,21 @@ def test_controller_terms_and_the_gaps_between_terms_are_read_from_the_journal()
     assert controller_absence_ms(second, third._replace(ready_ms=2_000), lost_at_ms=1_500) == 500
 
 
+def test_a_controller_that_hears_of_its_successor_at_once_was_there_until_the_election() -> None:
+    before, after = controller_terms(
+        [
+            entry(1, 1, "elected", ts_ms=100),
+            entry(1, 2, "ready", ts_ms=130),
+            entry(2, 1, "elected", ts_ms=90_000, node=2),
+            entry(1, 3, "resigned", ts_ms=90_010),
+            entry(2, 2, "ready", ts_ms=90_030, node=2),
+        ]
+    )
+
+    assert controller_absence_ms(before, after, lost_at_ms=130) == 30
+    assert controller_absence_ms(before._replace(resigned_ms=95_000), after, lost_at_ms=89_000) == 1_030
+
+
 def test_journal_lines_of_nodes_that_are_not_controller_are_ordered_by_time() -> None:
     told = [entry(0, 1, "event", ts_ms=9), entry(0, 5, "event", ts_ms=3)]
 
