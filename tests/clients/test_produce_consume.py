@@ -368,6 +368,19 @@ def test_klamm_consume_exits_without_an_error_message_when_its_pipe_closes(clust
     assert process.stderr.read() == b""
 
 
+def test_klamm_consume_exits_when_its_pipe_closes_also_where_no_record_comes_any_more(
+    cluster: Cluster, name: str
+) -> None:
+    produce(cluster, name, b"x\n", "-p", "0")
+    process = start(cluster, "consume", "-t", name, "-p", "0", "-c", "2")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"x\n"
+    process.stdout.close()
+    assert process.wait(TIMEOUT_S) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
 def test_klamm_produce_and_consume_handle_each_line_before_a_signal_ends_them(cluster: Cluster, name: str) -> None:
     producing = start(cluster, "produce", "-t", name, "-p", "0")
     assert producing.stdin is not None

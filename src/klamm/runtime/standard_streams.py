@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import queue
+import select
 import shutil
 import sys
 import tempfile
@@ -110,6 +111,21 @@ def _write_all(content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(_STDOUT, view) :]
+
+
+def on_output_closed(callback: Callable[[], None]) -> None:
+    """Call back once the reader of standard output has closed it, also while nothing is written; never for a file."""
+    loop = asyncio.get_running_loop()
+    poll = select.poll()
+    poll.register(_STDOUT, 0)  # errors and hang-ups are reported in any case
+
+    def wait() -> None:
+        """Wait until the other end is closed; ends with the process."""
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll()):
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(callback)
+
+    threading.Thread(target=wait, name="standard-output-closed", daemon=True).start()
 
 
 def discard_output() -> None:

@@ -22,7 +22,7 @@ from klamm.model.cluster import Address
 from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.signals import on_stop_signals
-from klamm.runtime.standard_streams import StandardOutput, discard_output
+from klamm.runtime.standard_streams import StandardOutput, discard_output, on_output_closed
 from klamm.runtime.world import World
 
 CLIENT_ID: Final = "klamm-consume"
@@ -66,6 +66,8 @@ class _Reading:
         """The end of each partition at its last fetch."""
         self.limits: dict[TopicPartition, int] = {}
         """Where reading ends, with --until."""
+        self.has_no_reader = False
+        """Whether whoever read the output has closed it."""
 
     @property
     def is_complete(self) -> bool:
@@ -92,6 +94,7 @@ async def consume(world: World, bootstrap: Sequence[Address], options: ConsumeOp
     on_stop_signals(lambda: _on_signal(stop, main))
     settings = AsyncSettings(CLIENT_ID, _REQUEST_TIMEOUT_S)
     reading = _Reading(options, Progress("Read", loop.time, options.progress))
+    on_output_closed(lambda: _on_no_reader(reading, stop))
     async with (
         AsyncClient(world, bootstrap, settings) as client,
         AsyncClient(world, bootstrap, settings) as coordinator,  # a heartbeat must not wait behind a fetch
@@ -101,12 +104,21 @@ async def consume(world: World, bootstrap: Sequence[Address], options: ConsumeOp
         try:
             await _read_generations(client, session, reading, available, stop)
         except BrokenPipeError:
-            discard_output()  # whoever read has had enough
+            reading.has_no_reader = True  # it has had enough
         finally:
+            if reading.has_no_reader:
+                discard_output()
             reading.progress.end(reading.records, reading.size, reading.lag)
             await session.close()
-    is_short = stop.done() and (options.exits_at_end or options.count is not None) and not reading.is_complete
-    return INTERRUPTED if is_short else 0
+    is_short = (options.exits_at_end or options.count is not None) and not reading.is_complete
+    return INTERRUPTED if stop.done() and is_short and not reading.has_no_reader else 0
+
+
+def _on_no_reader(reading: _Reading, stop: "asyncio.Future[None]") -> None:
+    """Stop reading, because nobody reads the output any more: no record may come that would tell."""
+    reading.has_no_reader = True
+    if not stop.done():
+        stop.set_result(None)
 
 
 def _on_signal(stop: "asyncio.Future[None]", main: "asyncio.Task[object] | None") -> None:
