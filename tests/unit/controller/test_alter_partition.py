@@ -324,6 +324,23 @@ async def test_a_leader_whose_isr_change_lost_to_another_clients_write_gets_that
     assert room.now("a-0") == "1 / [1,2,3] / 1 / 3"
 
 
+@pytest.mark.parametrize("leader", [1, -1])
+async def test_a_leader_epoch_that_another_client_lowered_is_raised_above_that_of_the_brokers(leader: int) -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    for broker in (2, 3):
+        room.kill(broker)
+        await room.handle(on_broker_change, BrokerChange())
+    epoch, version = room.stored("a-0").leader_epoch, room.stored("a-0").partition_epoch
+    await room.register(2)
+    await room.handle(on_broker_change, BrokerChange())
+    room.write_state("a-0", room.stored("a-0")._replace(leader=BrokerId(leader), leader_epoch=0))
+
+    await ask(room, leader_epoch=epoch, partition_epoch=version)
+
+    assert room.stored("a-0").leader_epoch == epoch + 1
+    assert room.stored("a-0").leader == 1
+
+
 @pytest.mark.parametrize("leader", [-1, 4], ids=["none", "a broker without a replica"])
 async def test_a_partition_to_which_another_client_gave_no_leader_that_can_lead_gets_one(leader: int) -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})

@@ -33,9 +33,10 @@ async def adopt_foreign_states(term: TermContext, partitions: Iterable[Partition
     term.refuse("state", read.unreadable)
     for p in read.not_shown:
         term.store.writer.add_refused(state_path(p))
-    term.apply_read(read.found)
-    led = {p: state for p, state in read.found.items() if _can_lead(term, p, state)}
-    leaderless = [p for p in read.found if p not in led]
+    found = {p: _not_before(p.leader_epoch, state) for p, state in read.found.items()}
+    term.apply_read(found)
+    led = {p: state for p, state in found.items() if _can_lead(term, p, state)}
+    leaderless = [p for p in found if p not in led]
     context.move([p for p in leaderless if not context.is_to_be_deleted(p)], PartitionState.OFFLINE)
     raised = await _raise_epochs(term, led)
     for p in raised:
@@ -44,6 +45,11 @@ async def adopt_foreign_states(term: TermContext, partitions: Iterable[Partition
         if p not in read.not_shown and (p not in led or p in raised):
             del context.foreign_states[p]
     await bring_online(term, [p for p in leaderless if not context.is_to_be_deleted(p)], elect_offline)
+
+
+def _not_before(leader_epoch: int, state: LeaderAndIsr) -> LeaderAndIsr:
+    """Return the state with at least this leader epoch: brokers ignore requests with an earlier one than they had."""
+    return state if state.leader_epoch >= leader_epoch else state._replace(leader_epoch=leader_epoch)
 
 
 def _can_lead(term: TermContext, p: Partition, state: LeaderAndIsr) -> bool:
