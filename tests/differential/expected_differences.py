@@ -35,7 +35,6 @@ REASONS = {
     "isr_changes_by_a_broker_that_does_not_lead": "only the leader changes the ISR: INVALID_REQUEST",
     "an_isr_change_with_an_unknown_recovery_state": "INVALID_REQUEST for that partition; the others are served",
     "an_isr_change_that_zookeeper_refuses": "the leader is told of the state that another client wrote",
-    "zookeeper_forbids_an_isr_change": "a leader that shuts down may change its ISR",
     "the_controller_epoch_is_moved": "the controller resigns, and the next one continues from the changed epoch",
     "a_broker_dies_before_it_deleted": _ONE_STOP,
     "a_broker_bounces_before_it_deleted": _ONE_STOP,

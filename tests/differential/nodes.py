@@ -16,6 +16,7 @@ from klamm.broker.settings import controller_settings
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.controller import channels
 from klamm.controller.control_requests import ControlItem
+from klamm.controller.decisions import alter_partition
 from klamm.controller.pending import PendingRequests
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings, parse_ibp
@@ -145,6 +146,7 @@ class ControllerOverrides:
             if not merges_requests:
                 self._patches.enter_context(patch.object(channels, "PendingRequests", UnmergedRequests))
                 self._patches.enter_context(patch.object(RequestBatch, "coalesces_requests", False))
+            self._patches.enter_context(patch.object(alter_partition, "LEAVING_LEADERS_CHANGE_ISRS", False))
             self._patches.enter_context(patch.object(assembly, "controller_settings", self._settings))
         self._protocols[id(config)] = protocol
 
