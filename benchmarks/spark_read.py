@@ -209,19 +209,21 @@ def measure_small_tasks(cluster: Cluster, name: str) -> None:
 
 
 def measure_spark_tasks(source: Callable[..., DataFrame], count: int, rounds: int) -> None:
-    """Measure a job of many tasks of ten records; planning and starting it are a part."""
-    records_of_each = 10 * SPARK_TASKS // PARTITIONS
-    assert count // PARTITIONS > 2 * records_of_each, "give more records"
+    """Measure what a task of ten records costs in Spark: a job of many such tasks less one of a few."""
+    of_each = 10 * SPARK_TASKS // PARTITIONS
+    assert count // PARTITIONS > 2 * of_each, "give more records"
     begin = count // PARTITIONS // 2
-    few = f"offset >= {begin} AND offset < {begin + records_of_each}"
-    spent = fastest_round(
-        rounds,
-        lambda: source("offset BIGINT, partition INT", minPartitions=str(SPARK_TASKS)).filter(few).count(),
-        spark_cpu_s,
-    )
+
+    def read(tasks: int) -> None:
+        few = f"offset >= {begin} AND offset < {begin + of_each * tasks // SPARK_TASKS}"
+        found = source("offset BIGINT, partition INT", minPartitions=str(tasks)).filter(few)
+        found.write.format("noop").mode("overwrite").save()
+
+    many, few = (fastest_round(rounds, partial(read, tasks), spark_cpu_s) for tasks in (SPARK_TASKS, PARTITIONS))
+    wall_ms, cpu_ms = (1_000 * (a - b) / (SPARK_TASKS - PARTITIONS) for a, b in zip(many, few, strict=True))
     print(
-        f"{f'Spark, {SPARK_TASKS} tasks of 10 records':<60} {spent.wall_s * 1000 / SPARK_TASKS:6.2f} ms a task, "
-        f"{spent.cpu_s * 1000 / SPARK_TASKS:.2f} ms of processor time",
+        f"{'Spark, a further task of 10 records':<60} {wall_ms:6.2f} ms, {cpu_ms:.2f} ms of processor time; a job of "
+        f"{PARTITIONS} of them {few.wall_s * 1_000:.0f} ms",
         flush=True,
     )
 
