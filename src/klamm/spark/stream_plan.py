@@ -38,7 +38,11 @@ def losses_between(start: StreamOffset, end: StreamOffset) -> list[LostRange]:
             )
             found.append(LostRange(p, position, None, reason))
         elif p not in end.next:
-            found.append(LostRange(p, position, None, f"{p} does not exist any more, or the options exclude it now"))
+            reason = (
+                f"{p} does not exist any more, or the options exclude it now: in this case correct subscribe, "
+                "subscribePattern or assign, or give the query another checkpointLocation"
+            )
+            found.append(LostRange(p, position, None, reason))
         elif end.next[p] < position:
             found.append(LostRange(p, end.next[p], position, _truncation_reason(p, start, end)))
     return found
