@@ -123,7 +123,7 @@ def rows(given: dict[str, str], world: BlockingWorld) -> list[dict[str, Any]]:
     """All columns of a read without Spark, in order of partition and offset."""
     options = read_options({**given, "includeHeaders": "true"})
     with open_transport(world, options) as transport:
-        tasks = plan_batch(transport, EVERY_ROW, processors=2)
+        tasks = plan_batch(transport, EVERY_ROW, parallelism=2)
     job = Job(options, Columns(ALL_COLUMNS, ALL_COLUMNS))
     found = [part for task in tasks for part in read_task(world, job, task)]
     made: list[dict[str, Any]] = pa.Table.from_batches(found, arrow_schema(ALL_COLUMNS)).to_pylist()
