@@ -3,7 +3,8 @@
 Below the directory of the store each table has one directory for each batch. A batch writes its own directories only,
 and `commits` last: a batch that is repeated after a crash replaces what it wrote before, and readers see complete
 batches only. Intervals are appended when they end. `last` keeps the last state of each partition, from which the next
-batch continues; its directories are used in turn.
+batch continues, and the last deletion of each whole topic, which also ends partitions whose lines come later; its
+directories are used in turn.
 
 The journal topic may have lines late: a controller that lost its connection writes its last lines after the first ones
 of the next controller. The intervals of such a partition are then computed again from all of its steps; `replaced` says
@@ -101,7 +102,9 @@ class InsightStore:
         last = self._last(before)
         steps = self._spark.read.schema(last.schema).parquet(self._path("steps", batch))
         known = last.withColumn("is_new", sql.lit(False))
-        rows = for_each_partition(known.unionByName(_states(steps).withColumn("is_new", sql.lit(True)))).persist()
+        every = known.unionByName(_states(steps).withColumn("is_new", sql.lit(True)))
+        # the deletion of a whole topic may be in `last` twice: as it is, and as the end of a partition
+        rows = for_each_partition(every).dropDuplicates([*LINE_ID, *PARTITION, "is_new"]).persist()
         late = _late(rows).persist()
         states = rows.drop("is_new")
         if not late.isEmpty():
@@ -111,9 +114,11 @@ class InsightStore:
                 again.join(late, list(PARTITION), "left_semi")
             )
         states.persist()
+        ends = every.where("partition is null").drop("is_new")
         age = sql.row_number().over(Window.partitionBy(*PARTITION).orderBy(*(sql.desc(name) for name in ORDER)))
         self._write(timeline(states).where("valid_to is not null"), "intervals", batch)
-        self._write(states.withColumn("age", age).where("age = 1").drop("age"), "last", batch % _SLOTS)
+        newest = states.unionByName(ends).withColumn("age", age).where("age = 1").drop("age")
+        self._write(newest, "last", batch % _SLOTS)
         self._write(late, "replaced", batch)
         for kept in (rows, late, states):
             kept.unpersist()
@@ -167,6 +172,6 @@ def _states(steps: DataFrame) -> DataFrame:
 
 def _late(rows: DataFrame) -> DataFrame:
     """The partitions with new steps that are older than the last one known, or the same."""
-    known = rows.where("not is_new").select(*PARTITION, sql.struct(*ORDER).alias("known"))
+    known = rows.where("not is_new").groupBy(*PARTITION).agg(sql.max(sql.struct(*ORDER)).alias("known"))
     new = rows.where("is_new").join(known, list(PARTITION))
     return new.where(sql.struct(*ORDER) <= sql.col("known")).select(*PARTITION).distinct()

@@ -1,5 +1,6 @@
 """Tables that are kept up to date batch by batch equal tables made at once, also after crashes and late lines."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,40 @@ def test_a_store_continues_where_a_run_was_killed_while_it_wrote_its_first_commi
     assert not kept.has_batches()
     kept.add_batch(empty_lines(spark), 0)
     assert kept.has_batches()
+
+
+def test_a_deletion_by_hand_ends_partitions_whose_lines_come_later(spark: SparkSession, tmp_path: Path) -> None:
+    """A controller that was cut off writes its last lines after the first ones of the next controller."""
+    kept = InsightStore(spark, str(tmp_path))
+    batches = (
+        [created(1, 1, 0), deleted_by_hand(2, 5)],
+        [created(1, 2, 1), created(1, 1, 0)],
+        [created(3, 1, 1), created(3, 2, 2)],
+    )
+
+    for number, lines in enumerate(batches):
+        kept.add_batch(lines_of(spark, lines), number)
+
+    at_once = timeline(facts.state_steps(lines_of(spark, [line for lines in batches for line in lines])))
+    intervals = rows_of(kept.timeline())
+    assert [(row[1], row[3] is None) for row in intervals] == [(0, False), (1, False), (1, True), (2, True)]
+    assert intervals == rows_of(at_once)
+
+
+def created(epoch: int, seq: int, partition: int) -> str:
+    """The journal line of a new partition of topic t."""
+    state = {"leader_to": 1, "leader_epoch": 0, "partition_epoch": 0, "isr": [1], "replicas": [1]}
+    facts = {"decision": "initial", "topic": "t", "partition": partition, **state}
+    return line_of(epoch, seq, "decision", facts)
+
+
+def deleted_by_hand(epoch: int, seq: int) -> str:
+    """The journal line of a controller that finds the znodes of topic t deleted."""
+    return line_of(epoch, seq, "found", {"deleted": ["t"]})
+
+
+def line_of(epoch: int, seq: int, kind: str, of_kind: dict[str, Any]) -> str:
+    """A line of the journal of the controller of this epoch."""
+    cause = f"{epoch}.1.{seq}"
+    head = {"ts_ms": epoch * 10_000 + seq, "node": epoch, "controller_epoch": epoch, "seq": seq, "cause": cause}
+    return json.dumps({**head, "kind": kind, **of_kind}, separators=(",", ":"))
