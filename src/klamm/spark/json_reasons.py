@@ -14,6 +14,8 @@ from pyspark.sql.pandas.types import from_arrow_type
 from klamm.spark.json_types import converted
 
 _MAX_SHOWN: Final = 60
+_MAX_INT_CHARS: Final = 20
+"""Of -9223372036854775808; int() refuses thousands of digits."""
 _CONSTANTS: Final = frozenset(("NaN", "Infinity", "-Infinity"))
 _ZONE: Final = re.compile(r"(?<=T| )(.*)(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$")
 _LARGEST_FLOAT: Final = float(np.finfo(np.float32).max)
@@ -41,7 +43,10 @@ def reason_of(value: bytes, kind: pa.StructType) -> str | None:
         )
     except (ValueError, RecursionError):
         return None
-    reason = _misfit("", found, kind) or _beyond_double("", found)
+    try:
+        reason = _misfit("", found, kind) or _beyond_double("", found)
+    except RecursionError:  # json nests deeper
+        return None
     return reason and reason.encode(errors="backslashreplace").decode()  # it may quote half of a surrogate pair
 
 
@@ -97,7 +102,8 @@ def _fits(found: Any, kind: pa.DataType) -> bool:
         return isinstance(found, bool)
     if pa.types.is_integer(kind):
         low, high = _integer_limits(kind)
-        return isinstance(found, _Number) and found.lstrip("-").isdecimal() and low <= int(found) <= high
+        is_whole = isinstance(found, _Number) and found.lstrip("-").isdecimal()
+        return is_whole and len(found) <= _MAX_INT_CHARS and low <= int(found) <= high
     if pa.types.is_floating(kind):
         return isinstance(found, _Number) and (found in _CONSTANTS or _is_in_range(float(found), kind))
     if pa.types.is_decimal(kind):
@@ -130,7 +136,7 @@ def _is_time(text: str, kind: pa.DataType) -> bool:
     local = _ZONE.sub(r"\1", text) if zoned else text
     try:
         converted(pa.array([local]), pa.timestamp("us") if zoned else kind)
-    except pa.ArrowInvalid:
+    except ValueError:  # ArrowInvalid, or half of a surrogate pair
         return False
     return True
 

@@ -78,6 +78,10 @@ BAD = {
     "a text for an object": (b'{"more": "x"}', 'field more has "x", which is no STRUCT: send an object'),
     "a text for an inner list": (b'{"more": {"days": "2024-01-01"}}', "which is no ARRAY: send a list"),
     "half of a surrogate pair": (b'{"id": "\\ud800"}', "field id has "),
+    "half of a surrogate pair for a time": (b'{"at": "\\ud800"}', "field at has "),
+    "half of a surrogate pair for a day": (b'{"day": "\\ud800"}', "field day has "),
+    "a number within 600 lists": (b'{"x": ' + b"[" * 600 + b"1e400" + b"]" * 600 + b"}", "Number too big"),
+    "thousands of digits": (b'{"id": -' + b"1" * 5_000 + b"}", "field id has -11"),
     "too large where the schema has no field": (
         b'{"x": [1e400]}',
         "field x[0] has 1e400, and the parser takes no number",
