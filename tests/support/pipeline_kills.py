@@ -156,7 +156,10 @@ class PipelineKills:
     def _job(self, name: str, *options: str) -> Child:
         """Start a process of the pipeline."""
         command = [sys.executable, "-m", "klamm", "pipeline", "run", str(self._file), *options]
-        environment = os.environ | {"PYSPARK_SUBMIT_ARGS": SUBMIT.format(QUICK_START)}
+        environment = os.environ | {
+            "PYSPARK_SUBMIT_ARGS": SUBMIT.format(QUICK_START),
+            "PYSPARK_PYTHON": sys.executable,  # else Spark, whose master is chosen, takes the first python3 on the path
+        }
         return spawn(f"pipeline-{name}", command, str(self._directory / f"{name}.log"), environment=environment)
 
 
