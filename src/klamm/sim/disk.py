@@ -248,17 +248,33 @@ class SimulatedDisk:
         self._file("utime", path).modified_ms = modified_ms
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in the directory durable, so that a power loss keeps them."""
+        """Make the names in the directory durable, so that a power loss keeps them.
+
+        Where an older directory of this path was renamed, that is durable as well: the journal of a file system keeps
+        the order.
+        """
         path = self._check_call("sync", path)
+        for slot in reversed(range(len(self._unsynced))):
+            change = self._unsynced[slot]
+            if isinstance(change, DirectoryRenamed) and (path + "/").startswith(change.source + "/"):
+                earlier = self._sync_names(self._unsynced[: slot + 1], posixpath.dirname(change.source))
+                self._unsynced = earlier + self._unsynced[slot + 1 :]
+                break
+        self._unsynced = self._sync_names(self._unsynced, path)
+
+    def _sync_names(
+        self, changes: list[NameChanged | DirectoryRenamed], path: str
+    ) -> list[NameChanged | DirectoryRenamed]:
+        """Make those of the changes durable that are in the directory; returns the others."""
         left: list[NameChanged | DirectoryRenamed] = []
-        for change in self._unsynced:
+        for change in changes:
             if not change.is_in(path):
                 left.append(change)
                 continue
             change.apply(self._durable)
             if isinstance(change, DirectoryRenamed):
                 left = [earlier.after(change) for earlier in left]
-        self._unsynced = left
+        return left
 
     def sync_filesystem(self, path: str) -> None:
         """Make all names and contents of the disk durable."""

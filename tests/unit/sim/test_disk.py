@@ -6,6 +6,7 @@ import pytest
 
 from klamm.runtime.randomness import Rng
 from klamm.sim.disk import SimulatedDisk
+from klamm.sim.power_loss import PowerLoss
 
 
 def disk(seed: int = 1) -> SimulatedDisk:
@@ -150,3 +151,22 @@ def test_writes_to_the_simulated_disk_fail_when_full_and_on_injected_errors() ->
 
     assert (full.value.errno, broken.value.errno) == (errno.ENOSPC, errno.EIO)
     assert made.read("/data/a-0/log") == b"01234567"
+
+
+def test_files_synced_in_a_new_directory_survive_power_loss_after_an_older_one_of_its_name_was_renamed() -> None:
+    """The two are different directories: a sync of the new one has no names of the old one, and the reverse."""
+    for seed in range(20):
+        made = SimulatedDisk(Rng(seed))
+        made.make_directories("/logs/orders-0")
+        made.open("/logs/orders-0/old", create=True).sync()
+        made.rename("/logs/orders-0", "/logs/orders-0-delete")
+        made.make_directories("/logs/orders-0")
+        made.open("/logs/orders-0/new", create=True).sync()
+        made.sync_directory("/logs/orders-0")
+        made.sync_directory("/logs")
+        made.sync_directory("/")
+
+        made.lose_power(PowerLoss.ALL)
+
+        assert made.list_directory("/logs/orders-0") == ["new"], seed
+        assert set(made.list_directory("/logs/orders-0-delete")) <= {"old"}, seed
