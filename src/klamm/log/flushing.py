@@ -121,7 +121,8 @@ class Durability:
         unsafe = [s for s in segments.from_slot(slot) if s.base_offset < target or with_truncation]
         for segment in unsafe:
             segment.write_indexes()
-        paths, directories = files_to_sync(unsafe), (directory,)
+        paths = files_to_sync(unsafe)
+        directories: tuple[str, ...] = (directory,)
         if not self._is_directory_synced:
             paths, directories = (*_first_synced(directory), *paths), _with_parent(directory)
         newest = max((segment.base_offset for segment in unsafe), default=-1)
