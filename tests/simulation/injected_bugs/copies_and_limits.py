@@ -54,7 +54,7 @@ def copies_begin_at_the_log_start(patch: Patch) -> None:
 def damaged_records_are_sent(patch: Patch) -> None:
     """Nobody compares records with their checksums before they are sent."""
 
-    async def unchecked(self: FetchService, answer: FetchAnswer) -> FetchAnswer:
+    async def unchecked(self: FetchService, answer: FetchAnswer, params: FetchParams) -> FetchAnswer:
         return answer
 
     patch.setattr(FetchService, "_without_damage", unchecked)

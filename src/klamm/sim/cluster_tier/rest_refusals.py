@@ -101,5 +101,5 @@ async def _refusal(session: FetchSession) -> ErrorCode:
     try:
         await session.fetch({})
     except RequestRefused as refused:
-        return refused.code
+        return ErrorCode(refused.code)
     return ErrorCode.NONE
