@@ -9,7 +9,7 @@ from klamm.sim.cluster_tier.rest_topic import MANY_BYTES, PROMPT_S, RestTopic, a
 _WAIT_MS: Final = 300
 _LEAST: Final = 1
 """In bytes: less than any batch."""
-_BATCHES: Final = 4
+_BATCHES: Final = 3
 
 
 async def wait_for_more(rest: RestTopic) -> None:
