@@ -174,7 +174,9 @@ def compiled(source: str, jars: Jars) -> Path:
     with made_once(directory) as partial:
         if partial is not None:
             compiler = Path(find_java()).resolve().with_name("javac")
-            command = [str(compiler), "-nowarn", "-cp", f"{jars.directory}/*", "-d", str(partial), str(path)]
+            quick_start = (f"-J{QUICK_START}", "-J-XX:+UseSerialGC")
+            options = ("-nowarn", "-cp", f"{jars.directory}/*", "-d", str(partial))
+            command = [str(compiler), *quick_start, *options, str(path)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
     return directory
