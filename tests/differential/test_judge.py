@@ -28,8 +28,8 @@ from klamm.wire.messages import AlterPartitionResponse
 
 PARALLEL_SCRIPTS = 8
 """Generated scripts are played side by side, in chroots of their own: each mostly waits."""
-SAMPLED = 10
-"""Every tenth generated script is played; all by `make prove ONLY=generated-scripts` (--all-generated-scripts)."""
+SAMPLED = 20
+"""Every twentieth generated script is played; all by `make prove ONLY=generated-scripts` (--all-generated-scripts)."""
 
 
 def script_groups(every: int) -> list[list[str]]:

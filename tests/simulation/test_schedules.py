@@ -52,8 +52,9 @@ def test_each_shrunk_script_of_a_simulation_regression_now_passes(entry: dict[st
     assert tier.run_script(decode_script(entry["script"], entry["seed"], tier.options)).violation is None
 
 
-@pytest.mark.parametrize("seed", range(1, 13))
+@pytest.mark.parametrize("seed", range(1, 7))
 def test_the_simulated_schedule_of_each_seed_breaks_no_invariant(seed: int) -> None:
+    """`make prove ONLY=sim` goes on from the first seed for half an hour."""
     outcome = run_schedule(seed)
 
     assert outcome.violation is None
