@@ -64,10 +64,10 @@ def opened(
     paths = [str(directory), str(with_a_topic_deleted_by_hand)][: 1 + request.param]
     lines = read_files(spark, paths)
     plain, laid_out = open_journal(lines), open_journal(lines, lay_out=True)
-    causes = plain.causes.cache()
-    yield Opened(plain._replace(causes=causes), laid_out._replace(causes=causes), causes)
-    for kept in (causes, laid_out.steps):
-        kept.unpersist()
+    causes, steps, intervals = (each.localCheckpoint() for each in (plain.causes, plain.steps, plain.intervals))
+    plain = plain._replace(causes=causes, steps=steps, intervals=intervals)
+    yield Opened(plain, laid_out._replace(causes=causes), causes)
+    laid_out.steps.unpersist()
 
 
 def rows_of(name: str, journal: JournalFacts) -> list[tuple[Any, ...]]:
