@@ -107,6 +107,7 @@ class LogDirectory:
             others = () if meta is None else meta.others
             write_meta(self._disk, self.path, MetaProperties(broker_id, cluster_id, others))
         self._remove_temporary_files()
+        self._disk.sync_directory(self.path)  # a killed process may have deleted logs, and not synced that
         self.clean_epoch = remove_clean_shutdown(self._disk, self.path)
         for name, checkpoint in self._checkpoints.items():
             damage = checkpoint.read()

@@ -159,6 +159,7 @@ class Life:
 
     async def create(self, partition: TopicPartition) -> None:
         if self.logs.get(partition) is None:
+            await self.logs.sync_deletions()  # as before the answer to the controller
             self.created += 1
             topic_id = UUID(int=self.created)
             self.replicas[partition].change(topic_id, {})

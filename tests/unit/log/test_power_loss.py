@@ -250,6 +250,31 @@ def test_a_replaced_log_is_not_used_while_its_successor_is_offline() -> None:
     node.run(repaired)
 
 
+def test_a_deletion_of_a_killed_process_is_on_the_device_before_the_partition_gets_another_log() -> None:
+    """Else a power loss would leave it in two log directories, and the node would not start."""
+    node = SimulatedNode(1, "/data1")
+
+    async def flushed(logs: LogManager) -> None:
+        log = get_or_create(logs, ORDERS, TopicConfig.parse(), TOPIC_ID, is_new=True)
+        log.append_as_leader(batch("a"), 3)
+        await log.flush()
+
+    async def delete(logs: LogManager) -> None:
+        assert logs.delete(ORDERS)
+
+    async def look(logs: LogManager) -> None:
+        log = logs.get(ORDERS)
+        assert log is not None
+        assert log.directory == f"/data2/{ORDERS}"
+
+    node.run(flushed)
+    node.run(delete)
+    node.directories = ["/data2", "/data1"]
+    node.run(flushed)
+    node.disk.lose_power(PowerLoss.ALL)
+    node.run(look)
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_directory_that_cannot_delete_a_replaced_log_goes_offline_and_the_node_starts(is_first: bool) -> None:
     old, new = ("/data1", "/data2") if is_first else ("/data2", "/data1")
