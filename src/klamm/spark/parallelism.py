@@ -5,6 +5,7 @@ have one directory in common, that of `SparkContext.addFile`: the driver writes 
 """
 
 import logging
+import re
 from posixpath import dirname, join
 from typing import Final
 
@@ -16,6 +17,8 @@ from klamm.runtime.blocking import BlockingWorld
 from klamm.runtime.disk import Disk
 
 FILE: Final = "klamm-parallelism"
+_LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,")
+"""The number of executors on this machine, and the cores of each: all start after the driver."""
 _LOG: Final = logging.getLogger("klamm.spark")
 
 
@@ -51,11 +54,12 @@ def stored_parallelism(world: BlockingWorld, disk: Disk) -> int:
 
 def parallelism_of(world: BlockingWorld, context: SparkContext) -> int:
     """Spark's default parallelism; on a cluster at least what the executors will have that have not started yet."""
-    settings = context.getConf()
+    settings, master = context.getConf(), str(context.master)
     known = context.defaultParallelism
-    is_local = str(context.master) == "local" or str(context.master).startswith("local[")
-    if is_local or settings.contains("spark.default.parallelism"):
+    if master == "local" or master.startswith("local[") or settings.contains("spark.default.parallelism"):
         return known
+    if on_this_machine := _LOCAL_CLUSTER.match(master):
+        return int(on_this_machine[1]) * int(on_this_machine[2])
     executors = int(settings.get("spark.executor.instances", "0") or 0)
     cores = int(settings.get("spark.executor.cores", "1") or 1)
     return max(known, executors * cores, world.processors())

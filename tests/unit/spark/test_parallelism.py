@@ -39,6 +39,7 @@ CASES = {
     "executors that have not started": (Context("yarn", 2, EXECUTORS), 80),
     "executors of one core": (Context("yarn", 2, {"spark.executor.instances": "20"}), 20),
     "no executor yet, and none named": (Context("spark://a:7077", 1, {}), MINE),
+    "executors of a local cluster, which start after the driver": (Context("local-cluster[3, 2,1024]", 2, {}), 6),
     "the user's own": (Context("yarn", 7, EXECUTORS | {"spark.default.parallelism": "7"}), 7),
 }
 
