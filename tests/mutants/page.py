@@ -15,7 +15,7 @@ EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 _INTRODUCTION: Final = """
 Small changes of the sources, made one at a time by `make mutation-score` (`tests/mutants/`): a guard removed, two
 steps swapped, a comparison shifted, and so on. A sample drawn by a seed is shown to three killers, each alone: the unit
-tests; the first seeds of the simulation, for 30 processor-seconds; the comparison with Apache Kafka's recorded
+tests; the first seeds of the simulation, for up to 30 processor-seconds; the comparison with Apache Kafka's recorded
 controller, for 20. A column has the mutants that this killer noticed, of those that it was asked about: the unit tests
 about all, the others about a part. Mutants of `controller/` and `zk/` meet the tier of the simulation with stub
 brokers, all others the tier of whole nodes. Equivalent mutants, which change nothing that anybody could notice, are

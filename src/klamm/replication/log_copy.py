@@ -50,30 +50,32 @@ class LogCopy:
         self._align()
         if copy.has_unsynced_truncation:
             await copy.wait_until_durable()  # what is appended then must not end up behind records that were removed
-        offset = copy.end_offset
-        if offset >= source.end_offset:
+        offset, source_end = copy.end_offset, source.end_offset
+        if offset >= source_end:
             self._reached_end = True
             self._follow_offsets()
             return 0
-        records = source.slice(offset, self._chunk_bytes, source.end_offset, True).records
+        records = source.slice(offset, self._chunk_bytes, source_end, True).records
         content = await records.read(0, len(records)) if isinstance(records, FileSlice) else records
         if copy.has_failed or copy.end_offset != offset:
             return 0
         self._append(content)
-        self._reached_end = len(content) < self._chunk_bytes
+        self._reached_end = copy.end_offset >= source_end  # a chunk also ends with its segment
         if copy.segments.active.base_offset > copy.recovery_point:
             await copy.flush(copy.segments.active.base_offset)
         return len(content)
 
-    def copy_now(self) -> None:
-        """Copy the next chunk in the calling thread, without awaiting. Raises KlammError."""
+    def copy_now(self) -> int:
+        """Copy the next chunk in the calling thread, without awaiting, and return its size. Raises KlammError."""
         self._align()
-        source, copy = self._source, self._copy
+        source, copy, size = self._source, self._copy, 0
         if copy.end_offset < source.end_offset:
             records = source.read(copy.end_offset, self._chunk_bytes, source.end_offset).records
             assert not isinstance(records, FileSlice)
             self._append(records)
+            size = len(records)
         self._copy_epochs_without_records()
+        return size
 
     def _copy_epochs_without_records(self) -> None:
         """Copy leader epochs that have no record yet.

@@ -249,7 +249,7 @@ class LogDirMoves:
         `klamm.sync.before.ack` and `flush.messages` demand, has to be there in the copy as well: at most one chunk, in
         the calling thread, since more would be appended meanwhile.
         """
-        copying.copy_now()
+        self._quota.record(copying.copy_now())
         topic_partition = partition.topic_partition
         source, copy = partition.hosted_log, self._logs.futures[topic_partition]
         if not copying.is_complete or copy.has_unsynced_truncation:

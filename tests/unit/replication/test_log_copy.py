@@ -353,3 +353,23 @@ def test_a_log_copy_is_truncated_where_a_power_loss_may_have_taken_records(run_o
         await catch_up(source, copy)
 
     run_on_disk(scenario, brokers=(1,), directory_count=2)
+
+
+def test_a_log_copy_that_has_one_of_several_segments_is_not_nearly_complete(run_on_disk: Run) -> None:
+    """Else the next one would be copied at once in the calling thread, whatever the throttle of moves says."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        source, copy = await begun(cluster)
+        for filler in (b"second", b"third"):
+            source.roll()
+            source.append_as_leader(real_batch(filler=filler), 0)
+        copying = LogCopy(source, copy, CHUNK)
+        for is_nearly_complete in (False, True):
+            assert await copying.copy_chunk() > 0
+            assert copying.is_nearly_complete is is_nearly_complete
+        source.append_as_leader(real_batch(filler=b"fourth"), 0)
+        assert copying.copy_now() > 0
+        assert copying.is_complete
+        assert copying.copy_now() == 0
+
+    run_on_disk(scenario, brokers=(1,), directory_count=2)
