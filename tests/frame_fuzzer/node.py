@@ -95,9 +95,9 @@ class FuzzedNode:
 
         Wait until each is answered or its connection closed, or until nothing happens for long.
         """
-        clients = await self._connect(len(frames))
         self._collect_garbage()
-        self._loop.measure_anew()
+        self._loop.measure_anew()  # also what the frames of the round before left to do
+        clients = await self._connect(len(frames))
         for client, frame in zip(clients, frames, strict=True):
             client.send(frame)
         for _ in range(MAX_ANSWER_STEPS):
