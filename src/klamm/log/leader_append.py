@@ -25,6 +25,10 @@ from klamm.wire.records.batch import (
 )
 
 _ASSIGNED_BYTES: Final = 16
+_MAGIC_AT: Final = 16
+_OFFSET_BYTES: Final = 8
+_MIN_LENGTH: Final = 14
+"""Of a message of any format."""
 
 
 class CheckedBatch(NamedTuple):
@@ -73,6 +77,8 @@ def _check_header_and_crc(buffer: Buffer, rules: AppendRules, origin: Origin) ->
         if not crc_is_valid(buffer, header):
             raise CorruptRecords(f"the CRC of the produced batch of {header.size} bytes does not match its bytes")
     except CorruptRecords as error:
+        if origin is Origin.CLIENT and buffer[_MAGIC_AT] == MAGIC and _has_base_offset(buffer):
+            raise _base_offset_refused(int.from_bytes(buffer[:_OFFSET_BYTES], signed=True)) from error
         raise AppendRefused(
             ErrorCode.CORRUPT_MESSAGE, f"the batch is corrupt: {error}. Send the batch again."
         ) from error
@@ -135,13 +141,24 @@ def _only_batch(buffer: Buffer) -> BatchHeader:
     return header
 
 
+def _has_base_offset(buffer: Buffer) -> bool:
+    """Whether a batch whose header cannot be read has a base offset, and a length that Apache Kafka reads on with."""
+    length = int.from_bytes(buffer[_OFFSET_BYTES : _OFFSET_BYTES + 4], signed=True)
+    return any(buffer[:_OFFSET_BYTES]) and length >= _MIN_LENGTH
+
+
+def _base_offset_refused(base_offset: int) -> AppendRefused:
+    """Return the refusal of a batch with this base offset."""
+    return AppendRefused(
+        ErrorCode.INVALID_RECORD,
+        f"the batch has base offset {base_offset}, but a producer must send 0. {WRONG_CLIENT}",
+    )
+
+
 def _check_before_crc(header: BatchHeader, rules: AppendRules, origin: Origin) -> None:
     """Raise AppendRefused for what Apache Kafka refuses before it looks at the checksum."""
     if origin is Origin.CLIENT and header.base_offset != 0:
-        raise AppendRefused(
-            ErrorCode.INVALID_RECORD,
-            f"the batch has base offset {header.base_offset}, but a producer must send 0. {WRONG_CLIENT}",
-        )
+        raise _base_offset_refused(header.base_offset)
     if header.size > rules.max_message_bytes:
         check_size(header.size, rules)
 

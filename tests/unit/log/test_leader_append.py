@@ -48,6 +48,15 @@ REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
     "cut off": (build_batch(TWO)[:-1], ErrorCode.INVALID_RECORD),
     "length too small": (hurt(11)[:8] + b"\0\0\0\1" + hurt(11)[12:], ErrorCode.CORRUPT_MESSAGE),
     "offset not 0": (build_batch(TWO, base_offset=5), ErrorCode.INVALID_RECORD),
+    "offset not 0 and too short": (
+        (5).to_bytes(8) + (44).to_bytes(4) + build_batch(TWO)[12:],
+        ErrorCode.INVALID_RECORD,
+    ),
+    "too short": (bytes(8) + (44).to_bytes(4) + build_batch(TWO)[12:], ErrorCode.CORRUPT_MESSAGE),
+    "offset not 0, shorter than any message": (
+        (5).to_bytes(8) + (13).to_bytes(4) + build_batch(TWO)[12:],
+        ErrorCode.CORRUPT_MESSAGE,
+    ),
     "two batches": (build_batch(TWO) * 2, ErrorCode.INVALID_RECORD),
     "more records than offsets": (changed(record_count=3), ErrorCode.INVALID_RECORD),
     "no records": (changed(record_count=0, last_offset_delta=-1), ErrorCode.INVALID_RECORD),
