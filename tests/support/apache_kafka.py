@@ -144,9 +144,12 @@ def _loaded_classes() -> Path:
 
 
 def _record_classes(scratch: Path, path: Path) -> None:
-    """Run a broker until it has started; when it ends it writes the classes that it has loaded, if this Java can."""
+    """Run a broker until it has started; when it ends it writes the classes that it has loaded, if this Java can.
+
+    Its options are without `QUICK_START`: with it, `java` would wait for the classes that are recorded here.
+    """
     zookeeper = server(scratch / "zookeeper")
-    options = ("-Xmx384m", "-XX:+UseSerialGC", QUICK_START, f"-XX:ArchiveClassesAtExit={path}")
+    options = ("-Xmx384m", "-XX:+UseSerialGC", f"-XX:ArchiveClassesAtExit={path}")
     node = NodeProcess(
         1,
         free_port(),
