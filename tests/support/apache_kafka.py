@@ -52,8 +52,8 @@ BROKER_JAVA = (
     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
 )  # fmt: skip
 QUICK_START = "-XX:TieredStopAtLevel=1"
-SMALL_BROKER_JAVA = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", QUICK_START)
-TOOL_JAVA = ("-Xmx512m", "-XX:+UseSerialGC", QUICK_START)
+SMALL_BROKER_JAVA = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:-UsePerfData", QUICK_START)
+TOOL_JAVA = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:-UsePerfData", QUICK_START)
 CLASSES = "classes.jsa"
 LOGGING = """\
 log4j.rootLogger=WARN, out

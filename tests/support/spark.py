@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from klamm.spark import session
 
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
 PACKAGES: Final = {"pyspark": Path(pyspark.__path__[0]), "py4j": Path(py4j.__path__[0])}
 """What Spark's Python workers import, where it is installed."""
 WORKER_LOGS: Final = "spark.sql.pyspark.worker.logging.enabled"
@@ -31,6 +31,7 @@ def running_spark(directory: Path) -> Iterator[SparkSession]:
                 "spark.driver.extraJavaOptions": QUICK_START,
                 # with it each streaming query starts Python workers of its own: three seconds of processor time
                 WORKER_LOGS: "false",
+                "spark.sql.ui.explainMode": "simple",  # of each plan, for a page that no test opens
                 "spark.sql.adaptive.enabled": "false",
                 "spark.sql.codegen.wholeStage": "false",
                 "spark.sql.codegen.factoryMode": "NO_CODEGEN",
