@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
+from tests.support.forked_klamm import run_klamm
 from tests.support.kafka_tools import KafkaTools, kafka_tools
 
 TOPIC = "orders"
@@ -98,6 +99,62 @@ def test_kafka_reassign_partitions_moves_a_replica_to_another_log_directory_perm
         cluster.node(1).start()
         cluster.wait_until_in_sync(TOPIC, 1, 2)
         assert moved()
+        assert consume(cluster, 2 * RECORDS) == list(range(2 * RECORDS))
+    finally:
+        cluster.kill()
+
+
+@pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
+def test_klamm_reassign_moves_replicas_between_log_directories_and_kafkas_tool_agrees(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "cluster", 2, overrides={"replica.fetch.max.bytes": "20000"})
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    cluster.node(1).properties["log.dirs"] = f"{one},{two}"
+    path = tmp_path / "plan.json"
+    files = ("--reassignment-json-file", str(path))
+
+    def klamm(*words: str, status: int = 0) -> str:
+        done = run_klamm("reassign", *words, "--bootstrap-server", cluster.bootstrap)
+        assert done.returncode == status, done
+        return (done.stdout + done.stderr).decode()
+
+    def write(replicas: list[int], log_dirs: list[str]) -> None:
+        entry = {"topic": TOPIC, "partition": 0, "replicas": replicas, "log_dirs": log_dirs}
+        path.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+
+    def verify() -> str:
+        return kafka_tools().run(cluster.bootstrap, "kafka-reassign-partitions", *files, "--verify")
+
+    try:
+        cluster.start()
+        cluster.create_topic(TOPIC, 1, 2)
+        produce(cluster, 0)
+        (before,) = [d for d, found in replicas_by_directory(cluster, kafka_tools()).items() if found]
+        after = two if before == one else one
+        write([1, 2], ["/nowhere", "any"])
+        assert "no log directory of broker 1 (LOG_DIR_NOT_FOUND)" in klamm("apply", *files, status=2)
+
+        write([1, 2], [after, "any"])
+        assert f"{TOPIC}-0\t1\tnot moving\t{after}\t{before}" in klamm("status", *files, status=1)
+        klamm("apply", *files, "--replica-alter-log-dirs-throttle", str(RATE))
+        produce(cluster, RECORDS)
+        assert f"{TOPIC}-0\t1\tin progress\t{after}\t{before}" in klamm("status", *files, status=1)
+        assert "is still in progress" in verify()
+        assert f"Cancelled: {TOPIC}-0 on broker 1 stays in {before}" in klamm("cancel", *files)
+        assert replicas_by_directory(cluster, kafka_tools()) == {before: [(f"{TOPIC}-0", False)], after: []}
+
+        throttled = ("--replica-alter-log-dirs-throttle", "100000000")
+        applied = json.loads(klamm("apply", *files, *throttled, "--wait", "--json"))
+        assert [(p["state"], p["current"]) for p in applied["log_dirs"]] == [("complete", after)]
+        assert applied["throttles_removed"] == [{"entity": "broker 1", "keys": [THROTTLE]}]
+        assert f"Reassignment of replica {TOPIC}-0-1 completed successfully" in verify()
+
+        write([2], ["any"])
+        klamm("apply", *files, "--wait")
+        write([2, 1], ["any", after])
+        klamm("apply", *files, "--wait")
+        assert replicas_by_directory(cluster, kafka_tools()) == {before: [], after: [(f"{TOPIC}-0", False)]}
+        moves = Path(cluster.node(1).output_path).read_text().count("replica begins to move to another log directory")
+        assert moves == 2  # the new replica was created there
         assert consume(cluster, 2 * RECORDS) == list(range(2 * RECORDS))
     finally:
         cluster.kill()

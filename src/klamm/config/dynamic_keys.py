@@ -17,6 +17,8 @@ FOLLOWER_THROTTLED_REPLICAS: Final = "follower.replication.throttled.replicas"
 LOG_DIR_MOVES_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 THROTTLED_RATES: Final = (LEADER_THROTTLED_RATE, FOLLOWER_THROTTLED_RATE)
 """Keys of brokers: how many bytes per second throttled replicas may copy."""
+REASSIGNMENT_RATES: Final = (*THROTTLED_RATES, LOG_DIR_MOVES_RATE)
+"""Keys of brokers that limit a reassignment, between brokers and between log directories."""
 THROTTLED_REPLICAS: Final = (LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLICAS)
 """Keys of topics: which replicas are throttled."""
 

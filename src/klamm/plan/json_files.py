@@ -4,7 +4,7 @@ Source: ReassignPartitionsCommand.java, LeaderElectionCommand.java. Errors name 
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,17 @@ from klamm.runtime.disk import Disk
 
 ANY_LOG_DIR: Final = "any"
 Replicas = tuple[BrokerId, ...]
+LogDirs = dict[TopicPartition, dict[BrokerId, str]]
+"""The log directory that a replica on a broker is to be in."""
+
+
+class Reassignment(NamedTuple):
+    """What a reassignment file asks for."""
+
+    replicas: dict[TopicPartition, Replicas]
+    """The target replicas of each partition, in the order of the file."""
+    log_dirs: LogDirs
+    """The chosen log directories; replicas with `any` are left out, and so are partitions without a chosen one."""
 
 
 class _Partition(msgspec.Struct):
@@ -46,6 +57,13 @@ class _Election(msgspec.Struct):
     partitions: list[_Elected]
 
 
+_EXAMPLES: Final[Mapping[type[Any], str]] = {
+    _Reassignment: '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2]}]}',
+    _TopicsToMove: '{"version":1,"topics":[{"topic":"orders"}]}',
+    _Election: '{"partitions":[{"topic":"orders","partition":0}]}',
+}
+
+
 def read_file(disk: Disk, option: str, path: str) -> bytes:
     """The content of the file that an option names. Raises UsageError."""
     try:
@@ -54,14 +72,14 @@ def read_file(disk: Disk, option: str, path: str) -> bytes:
         raise UsageError(f"Cannot read {option} {path}: {error.strerror or error}. Check the path.") from error
 
 
-def parse_reassignment(content: bytes, source: str) -> dict[TopicPartition, Replicas]:
-    """Parse a reassignment: the target replicas of each partition, in the order of the file. Raises UsageError."""
-    found: dict[TopicPartition, Replicas] = {}
+def parse_reassignment(content: bytes, source: str) -> Reassignment:
+    """Parse a reassignment. Raises UsageError."""
+    found = Reassignment({}, {})
     for index, entry in enumerate(_decode_json(content, _Reassignment, source).partitions):
         at = TopicPartition(entry.topic, entry.partition)
         replicas = tuple(map(BrokerId, entry.replicas))
         place = f"{source}: partitions[{index}] ({at})"
-        if at in found:
+        if at in found.replicas:
             raise UsageError(f"{place} is listed twice. Remove one.")
         if entry.partition < 0 or any(b < 0 for b in replicas):
             raise UsageError(f"{place} has a negative number. Partitions and brokers count from 0.")
@@ -69,28 +87,31 @@ def parse_reassignment(content: bytes, source: str) -> dict[TopicPartition, Repl
             raise UsageError(f"{place} has no replicas. Name at least one broker.")
         if len(set(replicas)) < len(replicas):
             raise UsageError(f"{place} lists a broker twice: {entry.replicas}. List each once.")
-        _check_log_dirs(entry, place)
-        found[at] = replicas
-    if not found:
+        found.replicas[at] = replicas
+        if chosen := _chosen_log_dirs(entry, replicas, place):
+            found.log_dirs[at] = chosen
+    if not found.replicas:
         raise UsageError(f'{source} lists no partition. Add at least one to its "partitions".')
     return found
 
 
-def _check_log_dirs(entry: _Partition, place: str) -> None:
-    """Raise UsageError for a chosen log directory: moves between log directories are not supported."""
+def _chosen_log_dirs(entry: _Partition, replicas: Replicas, place: str) -> dict[BrokerId, str]:
+    """The log directories that the entry names, by broker. Raises UsageError."""
     if entry.log_dirs is None:
-        return
+        return {}
     if len(entry.log_dirs) != len(entry.replicas):
         raise UsageError(
             f"{place} has {len(entry.replicas)} replicas and {len(entry.log_dirs)} log_dirs. Write one log_dirs entry "
             "for each replica, or omit log_dirs."
         )
-    chosen = [d for d in entry.log_dirs if d != ANY_LOG_DIR]
-    if chosen:
-        raise UsageError(
-            f"{place} has log directory {chosen[0]}. Moves between log directories are not supported: write "
-            f"{ANY_LOG_DIR!r}, or omit log_dirs."
-        )
+    chosen = {b: path for b, path in zip(replicas, entry.log_dirs, strict=True) if path != ANY_LOG_DIR}
+    for path in chosen.values():
+        if not path.startswith("/"):
+            raise UsageError(
+                f"{place} has log directory {path!r}, which is no absolute path. Write one of the "
+                f"broker's log.dirs, or {ANY_LOG_DIR!r}."
+            )
+    return chosen
 
 
 def reassignment_as_data(assignment: Mapping[TopicPartition, Replicas]) -> dict[str, Any]:
@@ -128,7 +149,8 @@ def _decode_json(content: bytes, shape: type[Any], source: str) -> Any:
     try:
         read = msgspec.json.decode(content, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{source} is not valid: {error}.") from error
+        example = _EXAMPLES[shape]
+        raise UsageError(f"{source} is not valid: {error}. Write for example {example}") from error
     if getattr(read, "version", 1) != 1:
         raise UsageError(f'{source} has version {read.version}. Write "version": 1, the only supported one.')
     return read

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from klamm.config.dynamic_keys import (
     FOLLOWER_THROTTLED_REPLICAS,
     LEADER_THROTTLED_REPLICAS,
+    LOG_DIR_MOVES_RATE,
+    REASSIGNMENT_RATES,
     THROTTLED_RATES,
     THROTTLED_REPLICAS,
 )
@@ -63,6 +65,11 @@ def plan_throttle(copies: Mapping[TopicPartition, Copying], bytes_per_s: int, li
     return changes
 
 
+def plan_log_dir_throttle(brokers: Iterable[BrokerId], bytes_per_s: int) -> Changes:
+    """Plan the configs that limit what each of these brokers copies between its log directories."""
+    return {Entity(BROKER, str(b)): {LOG_DIR_MOVES_RATE: str(bytes_per_s)} for b in sorted(brokers)}
+
+
 def throttled_entities(topics: Iterable[str], brokers: Iterable[BrokerId]) -> list[Entity]:
     """The topics and brokers that may have throttle configs."""
     return [Entity(TOPIC, t) for t in sorted(set(topics))] + [Entity(BROKER, str(b)) for b in sorted(brokers)]
@@ -76,7 +83,7 @@ def plan_removal(found: Mapping[Entity, Configs]) -> Changes:
         names = [
             c.name
             for c in configs.values()
-            if c.name in (*THROTTLED_RATES, *THROTTLED_REPLICAS) and c.source is own[entity.type]
+            if c.name in (*REASSIGNMENT_RATES, *THROTTLED_REPLICAS) and c.source is own[entity.type]
         ]
         if names:
             changes[entity] = dict.fromkeys(names)

@@ -23,7 +23,7 @@ NOTHING: dict[str, tuple[str, Any, str]] = {
         "orders-2 has no active producers.",
     ),
     "reassign list": ("reassign", {}, "No partition is being reassigned."),
-    "reassign status": ("reassign", ([], {}, []), "No partition is being reassigned."),
+    "reassign status": ("reassign", ([], [], {}, []), "No partition is being reassigned."),
     "elect --election-type preferred --all-topic-partitions": (
         "elect",
         Elected([], [], []),

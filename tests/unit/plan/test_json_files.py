@@ -21,17 +21,25 @@ def test_a_reassignment_plan_is_written_in_the_format_of_kafka_reassign_partitio
     assert written["partitions"][2] == {
         "topic": "b", "partition": 0, "replicas": (2, 1), "log_dirs": ["any", "any"],
     }  # fmt: skip
-    assert parse_reassignment(msgspec.json.encode(written), "f") == wanted
+    assert parse_reassignment(msgspec.json.encode(written), "f") == (wanted, {})
 
 
 def test_a_reassignment_json_file_without_version_and_log_dirs_is_accepted() -> None:
     content = b'{"partitions":[{"topic":"a","partition":0,"replicas":[1]}]}'
 
-    assert parse_reassignment(content, "f") == {TopicPartition("a", 0): (1,)}
+    assert parse_reassignment(content, "f") == ({TopicPartition("a", 0): (1,)}, {})
 
 
-def entry_text(rest: str = "", replicas: str = "[1,2]") -> str:
-    return f'{{"topic":"a","partition":0,"replicas":{replicas}{rest}}}'
+def test_the_chosen_log_directories_of_a_reassignment_json_file_are_read_by_broker() -> None:
+    content = reassignment_text(entry_text(',"log_dirs":["any","/d 2"]'), entry_text(',"log_dirs":["any","any"]', at=1))
+
+    found = parse_reassignment(content.encode(), "f")
+
+    assert found.log_dirs == {TopicPartition("a", 0): {2: "/d 2"}}
+
+
+def entry_text(rest: str = "", replicas: str = "[1,2]", at: int = 0) -> str:
+    return f'{{"topic":"a","partition":{at},"replicas":{replicas}{rest}}}'
 
 
 def reassignment_text(*entries: str) -> str:
@@ -40,7 +48,7 @@ def reassignment_text(*entries: str) -> str:
 
 
 WRONG = {
-    "not json": ("{", "f is not valid"),
+    "not json": ("{", r'f is not valid: .*\. Write for example {"version":1,"partitions":'),
     "no list": ("{}", "partitions"),
     "an empty list": (reassignment_text(), "lists no partition"),
     "another version": ('{"version":2,"partitions":[]}', 'Write "version": 1'),
@@ -53,7 +61,10 @@ WRONG = {
     "no replicas": (reassignment_text(entry_text(replicas="[]")), "has no replicas"),
     "a negative broker id": (reassignment_text(entry_text(replicas="[-1]")), "negative"),
     "fewer log_dirs than replicas": (reassignment_text(entry_text(',"log_dirs":["any"]')), "2 replicas and 1 log_dirs"),
-    "a chosen log directory": (reassignment_text(entry_text(',"log_dirs":["any","/d"]')), "log directory /d"),
+    "a relative log directory": (
+        reassignment_text(entry_text(',"log_dirs":["any","d"]')),
+        "'d', which is no abs",
+    ),
 }
 
 

@@ -7,11 +7,10 @@ from typing import Any, Final, NamedTuple
 from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.configs import read_controller_only
+from klamm.cli.admin.log_dirs import describe_log_dirs
 from klamm.client.errors import code_name
 from klamm.model.cluster import Address, Cluster
 from klamm.model.ids import BrokerId
-from klamm.wire.api import ApiKey
-from klamm.wire.messages import DescribeLogDirsRequest
 
 
 class LogDir(NamedTuple):
@@ -58,13 +57,9 @@ async def read_brokers(admin: Admin) -> list[BrokerFacts]:
 async def _read_log_dirs(admin: Admin, broker: BrokerId) -> list[LogDir] | str:
     """The log directories of a broker, or the reason why it does not list them."""
     try:
-        request = DescribeLogDirsRequest(topics=None)
-        answer = await admin.ask_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, request, awaits_start=False)
+        return [_log_dir(broker, d) for d in await describe_log_dirs(admin, broker, awaits_start=False)]
     except CannotAsk as error:
         return str(error)
-    if answer.error_code:
-        return f"log directories unknown ({code_name(answer.error_code)})"
-    return [_log_dir(broker, d) for d in answer.results]
 
 
 def _log_dir(broker: BrokerId, log_dirs: Any) -> LogDir:

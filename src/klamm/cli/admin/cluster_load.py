@@ -2,17 +2,14 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import read_cluster, read_moves
 from klamm.cli.admin.configs import read_controller_only
-from klamm.client.errors import code_name
+from klamm.cli.admin.log_dirs import describe_log_dirs
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan.cluster_load import ClusterLoad
-from klamm.wire.api import ApiKey
-from klamm.wire.messages import DescribeLogDirsRequest
 
 
 async def read_load(admin: Admin, measure_s: float) -> tuple[ClusterLoad, frozenset[BrokerId]]:
@@ -55,12 +52,9 @@ async def _read_sizes(admin: Admin, brokers: Collection[BrokerId]) -> dict[Topic
 
 async def _ask_log_dirs(admin: Admin, broker: BrokerId) -> dict[TopicPartition, int]:
     """The bytes of each replica of a broker; offline log directories have none. Raises CannotAsk."""
-    answer: Any = await admin.ask_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None))
-    if answer.error_code:
-        raise CannotAsk(f"Broker {broker} did not return the sizes of its logs ({code_name(answer.error_code)}).")
     return {
         TopicPartition(t.name, p.partition_index): p.partition_size
-        for directory in answer.results
+        for directory in await describe_log_dirs(admin, broker)
         for t in directory.topics
         for p in t.partitions
         if not p.is_future_key

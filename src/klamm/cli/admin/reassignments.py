@@ -8,14 +8,21 @@ from klamm.cli.admin.cluster import read_cluster, read_moves
 from klamm.cli.admin.configs import change_configs, read_configs
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.output import ProgressLine
-from klamm.config.dynamic_keys import THROTTLED_RATES, THROTTLED_REPLICAS
+from klamm.config.dynamic_keys import REASSIGNMENT_RATES, THROTTLED_REPLICAS
 from klamm.config.entities import BROKER, TOPIC
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.cluster import Cluster
 from klamm.model.errors import ErrorCode, KlammError, UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan.progress import MoveState, PartitionProgress, is_over, progress_of
-from klamm.plan.throttles import Changes, plan_copies, plan_removal, plan_throttle, throttled_entities
+from klamm.plan.throttles import (
+    Changes,
+    plan_copies,
+    plan_log_dir_throttle,
+    plan_removal,
+    plan_throttle,
+    throttled_entities,
+)
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -190,12 +197,18 @@ async def cancel(
     return cancelled, unset, [*refused, *refused_too]
 
 
+async def throttle_log_dir_moves(admin: Admin, brokers: Iterable[BrokerId], bytes_per_s: int) -> list[Refusal]:
+    """Limit what each of these brokers copies between its log directories; returns the refusals."""
+    changes = plan_log_dir_throttle(brokers, bytes_per_s)
+    return await change_configs(admin, changes) if changes else []
+
+
 async def unthrottle(admin: Admin, topics: Iterable[str], *, rates: bool = True) -> tuple[Changes, list[Refusal]]:
     """Remove the throttles of these topics, and with `rates` those of every live broker. Returns what was removed."""
     await admin.look()
     wanted = throttled_entities(topics, admin.brokers if rates else ())
     of_topics, refused = await read_configs(admin, [e for e in wanted if e.type == TOPIC], THROTTLED_REPLICAS)
-    of_brokers, refused_too = await read_configs(admin, [e for e in wanted if e.type == BROKER], THROTTLED_RATES)
+    of_brokers, refused_too = await read_configs(admin, [e for e in wanted if e.type == BROKER], REASSIGNMENT_RATES)
     changes = plan_removal(of_topics | of_brokers)
     gone = [r for r in (*refused, *refused_too) if r.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     return changes, [*gone, *(await change_configs(admin, changes) if changes else [])]

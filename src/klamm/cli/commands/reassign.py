@@ -1,11 +1,12 @@
 """`klamm reassign plan|apply|status|cancel|list`: the JSON of kafka-reassign-partitions, in and out."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
-from klamm.cli.admin import reassignments
+from klamm.cli.admin import log_dirs, reassignments
 from klamm.cli.admin.client import Admin, with_admin
 from klamm.cli.admin.cluster import read_moves
 from klamm.cli.admin.reassignments import Started
@@ -18,6 +19,8 @@ from klamm.model.cluster import listed
 from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan import json_files
+from klamm.plan.json_files import LogDirs, Reassignment
+from klamm.plan.log_dir_progress import LogDirProgress, are_log_dirs_complete, wanted_paths
 from klamm.plan.progress import PartitionProgress, is_complete, is_over, progress_text
 from klamm.plan.throttles import Changes
 from klamm.runtime.disk import RealDisk
@@ -36,6 +39,17 @@ MaybeTimeout = Annotated[
 ]
 
 
+@dataclass(slots=True)
+class _Applied:
+    """What `klamm reassign apply` began, and what became of it with --wait."""
+
+    started: Started
+    progress: list[PartitionProgress] = field(default_factory=list)
+    log_dirs: list[LogDirProgress] = field(default_factory=list)
+    unset: Changes = field(default_factory=dict)
+    refused: list[Refusal] = field(default_factory=list)
+
+
 reassign_app.command()(plan)
 
 
@@ -46,6 +60,14 @@ def apply(
     throttle: Annotated[
         int | None, typer.Option("--throttle", min=1, help="limit of bytes per second that each broker copies")
     ] = None,
+    log_dirs_throttle: Annotated[
+        int | None,
+        typer.Option(
+            "--replica-alter-log-dirs-throttle",
+            min=1,
+            help="limit of bytes per second that each broker copies between its log directories",
+        ),
+    ] = None,
     additional: Annotated[
         bool,
         typer.Option("--additional", help="start even if other reassignments run; the throttle then applies to all"),
@@ -55,47 +77,71 @@ def apply(
     as_json: AsJson = False,
     timeout: MaybeTimeout = None,
 ) -> None:
-    """Start a reassignment. Prints the current assignment for a rollback. --wait waits for the end."""
+    """Start a reassignment, also between log directories. Prints the current assignment for a rollback.
+
+    --wait waits for the end.
+    """
     wanted = _read_reassignment(file)
 
-    async def start_and_wait(admin: Admin) -> tuple[Started, list[PartitionProgress], Changes, list[Refusal]]:
+    async def start_and_wait(admin: Admin) -> _Applied:
         """Start the reassignment; with --wait, wait for its end, and remove the throttles unless another one runs."""
-        current = await reassignments.current_assignment(admin, wanted)
+        current = await reassignments.current_assignment(admin, wanted.replicas)
+        await log_dirs.check_log_dirs(admin, wanted.log_dirs, file)
         if not as_json:  # before anything is changed
             print_line("Current assignment, for a rollback:")
             print_json(json_files.reassignment_as_data(current))
-        started = await reassignments.start(admin, wanted, current, throttle, additional)
+        await log_dirs.prefer_log_dirs(admin, _of_new_replicas(wanted, current))
+        started = await reassignments.start(admin, wanted.replicas, current, throttle, additional)
+        applied = _Applied(started)
+        begun = {at: paths for at, paths in wanted.log_dirs.items() if at in set(started.begun)}
+        if begun and log_dirs_throttle is not None:
+            brokers = wanted_paths(begun)
+            applied.refused += await reassignments.throttle_log_dir_moves(admin, brokers, log_dirs_throttle)
+        applied.refused += await log_dirs.start_log_dir_moves(admin, begun)
         if not wait or not started.begun:
-            return started, [], {}, []
-        found = await reassignments.wait_until_over(admin, {at: wanted[at] for at in started.begun})
-        if preserve_throttles or await read_moves(admin):  # others still need them
-            return started, found, {}, []
-        return started, found, *await reassignments.unthrottle(admin, {at.topic for at in wanted})
+            return applied
+        applied.progress = await reassignments.wait_until_over(admin, {at: wanted.replicas[at] for at in started.begun})
+        applied.log_dirs = await log_dirs.wait_until_moved(admin, begun)
+        if not preserve_throttles and not await read_moves(admin):  # else others still need them
+            applied.unset, refused = await reassignments.unthrottle(admin, {at.topic for at in wanted.replicas})
+            applied.refused += refused
+        return applied
 
-    started, found, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), start_and_wait)
+    applied = with_admin(bootstrap, _timeout_s(timeout, wait), start_and_wait)
+    is_throttled = throttle is not None or (log_dirs_throttle is not None and bool(wanted.log_dirs))
+    _print_applied(applied, as_json, is_throttled and not wait)
+    is_fine = not wait or (is_complete(applied.progress) and are_log_dirs_complete(applied.log_dirs))
+    raise typer.Exit(print_refusals([*applied.started.refused, *applied.refused]) or int(not is_fine))
+
+
+def _of_new_replicas(wanted: Reassignment, current: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> LogDirs:
+    """The log directories of replicas that the reassignment adds."""
+    added = {
+        at: {b: path for b, path in paths.items() if b not in current[at]} for at, paths in wanted.log_dirs.items()
+    }
+    return {at: paths for at, paths in added.items() if paths}
+
+
+def _print_applied(applied: _Applied, as_json: bool, keeps_throttles: bool) -> None:
+    """Print what began, and with --wait how it ended."""
+    started = applied.started
     if as_json:
         print_json(
             {
                 "current": json_files.reassignment_as_data(started.current),
                 "started": [at._asdict() for at in started.begun],
-                "refused": [r.as_data() for r in started.refused],
-                "status": _progress_as_data(found),
-                "throttles_removed": _removed_as_data(unset),
+                "refused": [r.as_data() for r in (*started.refused, *applied.refused)],
+                "status": _progress_as_data(applied.progress),
+                "log_dirs": [p._asdict() for p in applied.log_dirs],
+                "throttles_removed": _removed_as_data(applied.unset),
             }
         )
-    else:
-        _print_start(started, throttle, wait)
-        if found:
-            _print_progress(found, unset)
-    is_fine = not wait or is_complete(found)
-    raise typer.Exit(print_refusals([*started.refused, *refused]) or int(not is_fine))
-
-
-def _print_start(started: Started, throttle: int | None, wait: bool) -> None:
-    """Print which partitions began to move."""
+        return
     if started.begun:
         print_line(f"Started: {len(started.begun):,} partitions ({_first_partitions(started.begun)})")
-    if started.begun and throttle is not None and not wait:
+    if applied.progress:
+        _print_progress(applied.progress, applied.log_dirs, applied.unset)
+    if started.begun and keeps_throttles:
         print_line("Throttled: run `klamm reassign status` with the same file at the end; it removes the throttles.")
 
 
@@ -117,32 +163,48 @@ def status(
 ) -> None:
     """Show the progress; remove the throttles when everything is complete. Exit status 1: not complete."""
     wanted = None if file is None else _read_reassignment(file)
+    replicas, paths = (None, {}) if wanted is None else wanted
 
-    async def read_and_unthrottle(admin: Admin) -> tuple[list[PartitionProgress], Changes, list[Refusal]]:
+    async def read_and_unthrottle(
+        admin: Admin,
+    ) -> tuple[list[PartitionProgress], list[LogDirProgress], Changes, list[Refusal]]:
         """Read the progress, with --wait until no reassignment runs; then remove the throttles of the topics."""
-        found, moving = await reassignments.read_progress(admin, wanted)
+        found, moving = await reassignments.read_progress(admin, replicas)
         if wait and not is_over(found):
-            found = await reassignments.wait_until_over(admin, wanted or {s.at: s.wanted for s in found})
+            found = await reassignments.wait_until_over(admin, replicas or {s.at: s.wanted for s in found})
             moving = bool(await read_moves(admin))
-        if wanted is None or moving or preserve_throttles:
-            return found, {}, []
-        return found, *await reassignments.unthrottle(admin, {at.topic for at in wanted})
+        read_dirs = log_dirs.wait_until_moved if wait else log_dirs.read_log_dir_progress
+        dirs = await read_dirs(admin, paths)
+        if replicas is None or moving or any(p.is_moving for p in dirs) or preserve_throttles:
+            return found, dirs, {}, []
+        return found, dirs, *await reassignments.unthrottle(admin, {at.topic for at in replicas})
 
-    found, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), read_and_unthrottle)
+    found, dirs, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), read_and_unthrottle)
     if as_json:
-        print_json({"partitions": _progress_as_data(found), "throttles_removed": _removed_as_data(unset)})
+        print_json(
+            {
+                "partitions": _progress_as_data(found),
+                "log_dirs": [p._asdict() for p in dirs],
+                "throttles_removed": _removed_as_data(unset),
+            }
+        )
     else:
-        _print_progress(found, unset)
-    raise typer.Exit(print_refusals(refused) or int(not is_complete(found)))
+        _print_progress(found, dirs, unset)
+    raise typer.Exit(print_refusals(refused) or int(not (is_complete(found) and are_log_dirs_complete(dirs))))
 
 
-def _print_progress(found: Sequence[PartitionProgress], unset: Changes) -> None:
-    """Print the progress of each partition, and which throttles were removed."""
+def _print_progress(found: Sequence[PartitionProgress], dirs: Sequence[LogDirProgress], unset: Changes) -> None:
+    """Print the progress of each partition and log directory, and which throttles were removed."""
     print_table(
         ("partition", "state", "wanted", "replicas"),
         [(s.at, progress_text(s), listed(s.wanted), listed(s.replicas)) for s in found],
         if_empty=_NO_REASSIGNMENT,
     )
+    if dirs:
+        print_table(
+            ("partition", "broker", "state", "wanted log directory", "log directory"),
+            [(p.at, p.broker, p.state.value, p.wanted, p.current) for p in dirs],
+        )
     for entity, changes in unset.items():
         typer.echo(f"Throttle removed: {entity}: {', '.join(changes)}", err=True)
 
@@ -179,18 +241,25 @@ def cancel(
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Cancel reassignments: the replicas stay where they were."""
+    """Cancel reassignments: the replicas stay where they were. With a file also its moves to log directories."""
     if sum((file is not None, bool(topic), everything)) != 1:
         raise UsageError(f"Choose exactly one of {_FILE} FILE, --topic TOPIC and --all.")
-    wanted = None if file is None else _read_reassignment(file)
+    replicas, paths = (None, {}) if file is None else _read_reassignment(file)
 
-    cancelled, unset, refused = with_admin(
-        bootstrap, timeout, lambda admin: reassignments.cancel(admin, wanted, topic or (), preserve_throttles)
-    )
+    async def cancel_moves(
+        admin: Admin,
+    ) -> tuple[list[TopicPartition], list[LogDirProgress], Changes, list[Refusal]]:
+        """Cancel the moves to other log directories, then those to other brokers, and remove the throttles."""
+        stopped, refused = await log_dirs.cancel_log_dir_moves(admin, paths)
+        cancelled, unset, more = await reassignments.cancel(admin, replicas, topic or (), preserve_throttles)
+        return cancelled, stopped, unset, [*refused, *more]
+
+    cancelled, stopped, unset, refused = with_admin(bootstrap, timeout, cancel_moves)
     if as_json:
         print_json(
             {
                 "cancelled": [at._asdict() for at in cancelled],
+                "log_dirs_cancelled": [p._asdict() for p in stopped],
                 "refused": [r.as_data() for r in refused],
                 "throttles_removed": _removed_as_data(unset),
             }
@@ -201,6 +270,8 @@ def cancel(
             if cancelled
             else "None of these partitions is being reassigned."
         )
+        for p in stopped:
+            print_line(f"Cancelled: {p.at} on broker {p.broker} stays in {p.current}")
     raise typer.Exit(print_refusals(refused))
 
 
@@ -225,6 +296,6 @@ def _timeout_s(timeout: float | None, wait: bool) -> float:
     return timeout if timeout is not None else _WAIT_S if wait else TIMEOUT_S
 
 
-def _read_reassignment(path: str) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """Return the target replicas by partition that the JSON file lists."""
+def _read_reassignment(path: str) -> Reassignment:
+    """Return the target replicas and log directories by partition that the JSON file lists."""
     return json_files.parse_reassignment(json_files.read_file(RealDisk(), _FILE, path), path)
