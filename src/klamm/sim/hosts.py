@@ -94,6 +94,12 @@ class Host:
         """The tasks of this host that have not ended."""
         return [t for t in self.started if not t.done()]
 
+    def take_unfinished(self) -> list["Task[Any]"]:
+        """The tasks of this host that have not ended, killed ones included; they are recorded no more."""
+        tasks = [*self.killed_tasks, *self.unfinished()]
+        self.killed_tasks, self.started = [], []
+        return tasks
+
     def __repr__(self) -> str:
         return f"{self.name}.{self.incarnation}"
 

@@ -232,7 +232,8 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
                     self.now + _CANCELLATION_LIMIT_S,
                     self.steps + _CANCELLATION_MAX_STEPS,
                 )
-        discard_tasks(t for h in self.hosts for t in (*h.killed_tasks, *h.unfinished()))
+        while never_ending := [t for h in self.hosts for t in h.take_unfinished()]:
+            discard_tasks(never_ending)  # their `finally` blocks may start others
 
     def _host_of(self, task: "Task[Any]") -> Host:
         """The host on which this task was started."""

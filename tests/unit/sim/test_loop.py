@@ -1,6 +1,7 @@
 """The simulated loop: virtual time, seeded order, killed, paused and slow hosts, digests."""
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -175,3 +176,31 @@ def digests(hash_seed: str) -> str:
 
 def test_a_simulated_run_is_identical_across_processes_and_python_hash_seeds() -> None:
     assert digests("1") == digests("2") == f"{[heard(s, p)[1] for s in range(5) for p in Policy]}\n"
+
+
+def test_tasks_that_begin_while_those_of_a_killed_host_are_discarded_are_discarded_too(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    loop = SimulatedLoop()
+    begun: list[asyncio.Task[None]] = []
+
+    async def late() -> None: ...
+
+    async def worker() -> None:
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            begun.append(asyncio.get_running_loop().create_task(late()))
+
+    async def main() -> None:
+        host = loop.add_host("a")
+        loop.spawn(host, worker())
+        await asyncio.sleep(1)
+        loop.kill(host)
+
+    loop.run(main())
+    assert len(begun) == 1
+    begun.clear()
+    gc.collect()
+
+    assert [str(w.message) for w in recwarn] == []
