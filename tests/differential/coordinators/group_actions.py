@@ -327,10 +327,14 @@ def move_a_group(d: Draft) -> None:
 
 
 def crowd(d: Draft) -> None:
-    """More members than group.max.size."""
-    for who in d.rng.sample(MEMBERS, len(MEMBERS)):
+    """More members than group.max.size.
+
+    Each static member enters once: klamm lets it restart in a full group, and Kafka does not.
+    """
+    by_instance = {STATIC.get(who, who): who for who in d.rng.sample(MEMBERS, len(MEMBERS))}
+    for who in by_instance.values():
         d.add(who, "enter", **_join_options(d, who, protocols=["range"]))
-    d.joined = list(MEMBERS)
+    d.joined = list(by_instance.values())
 
 
 def commit_without_a_group(d: Draft) -> None:
