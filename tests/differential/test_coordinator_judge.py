@@ -141,3 +141,17 @@ def test_only_the_error_of_an_offset_fetch_1_explains_an_answer_without_partitio
     ours = NOTHING.replace("topics=[]", f"topics=[{{name=data partitions=[{partition}]}}]")
 
     assert (compare([step, ours], [step, NOTHING]).difference is None) == is_known
+
+
+def test_the_coordinator_comparison_ends_where_only_klamm_lets_a_static_member_restart_in_a_full_group() -> None:
+    refused = "    2> {error_code=GROUP_MAX_SIZE_REACHED members=[]}"
+    kafka = ["1: m1 enter v=9", "    = Stable i1#1 m1#1 m2#1 m3#1", "2: s1b enter v=9", refused, "    = Stable i1#1"]
+    klamm = [*kafka[:3], "    waits", "    = PreparingRebalance i1#2"]
+
+    compared = compare(klamm, kafka)
+    of_a_new_member = compare(
+        [line.replace("s1b", "s2") for line in klamm], [line.replace("s1b", "s2") for line in kafka]
+    )
+
+    assert (compared.difference, compared.known.total()) == (None, 1)
+    assert of_a_new_member.difference == f"2: s2 enter v=9\n    klamm: waits\n    Kafka: {refused.strip()}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from tests.differential.coordinators.known_differences import explain
+from tests.differential.coordinators.known_differences import ENDING, explain
 
 
 class Compared(NamedTuple):
@@ -25,4 +25,6 @@ def compare(ours: Sequence[str], theirs: Sequence[str]) -> Compared:
         if reason is None:
             return Compared(f"{step}\n    klamm: {mine.strip()}\n    Kafka: {other.strip()}", known)
         known[reason] += 1
+        if reason in ENDING:
+            break
     return Compared(None, known)

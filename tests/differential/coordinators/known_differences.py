@@ -1,19 +1,21 @@
 """Differences of answers that are not klamm's faults, each with its reason; any other fails.
 
-A rule gets the lines before, and the two lines that differ. What it explains is compared further on.
+A rule gets the lines before, and the two lines that differ. What it explains is compared further on, but for the rules
+of `ENDING`: from there on the groups are not the same.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tests.differential.coordinators.script import STOP
+from tests.differential.coordinators.script import STATIC, STOP
 
 _NEW_GROUP: Final = re.compile(r"\{group_id=\w+ protocol_type= group_state=(?:Empty)? group_type=(?:classic)?\}(?:, )?")
 _NO_GROUP: Final = "{error_code=GROUP_ID_NOT_FOUND throttle_time_ms=0 topics=[]}"
 """The response to OffsetDelete."""
 _ERRORS: Final = re.compile(r"partition_index=[^{}]*error_code=(\w+)")
 _NOT_SERVED: Final = {"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
+_ENTERS: Final = re.compile(r"\d+: (\w+) enter ")
 _REFUSED_COMMIT: Final = re.compile(r"error_code=(?!NONE|UNKNOWN_TOPIC_OR_PARTITION)")
 
 
@@ -38,6 +40,15 @@ def _without_new_groups(line: str) -> str:
     if " results=" in line:  # of DeleteGroups
         line = re.sub(r"(group_id=[gh]) error_code=NONE", r"\1 error_code=GROUP_ID_NOT_FOUND", line)
     return line
+
+
+def _static_restart_in_a_full_group(before: Sequence[str], ours: str, theirs: str) -> bool:
+    step = next((line for line in reversed(before) if not line.startswith(" ")), "")
+    entered = _ENTERS.match(step)
+    if entered is None or "GROUP_MAX_SIZE_REACHED" not in theirs or "GROUP_MAX_SIZE_REACHED" in ours:
+        return False
+    group = next((line for line in reversed(before) if line.startswith("    = ")), "")
+    return f" {STATIC.get(entered[1], entered[1])}#" in group
 
 
 def _closed_by_a_stop(before: Sequence[str], ours: str, theirs: str) -> bool:
@@ -75,6 +86,12 @@ RULES: Final[dict[str, Callable[[Sequence[str], str, str], bool]]] = {
 }
 
 
+ENDING: Final[dict[str, Callable[[Sequence[str], str, str], bool]]] = {
+    "A static member that restarts in a full group takes its own place again; Kafka refuses it until its session "
+    "expires": _static_restart_in_a_full_group,
+}
+
+
 def explain(before: Sequence[str], ours: str, theirs: str) -> str | None:
     """Why the lines differ; None where no rule knows. `before` are Kafka's lines."""
-    return next((reason for reason, holds in RULES.items() if holds(before, ours, theirs)), None)
+    return next((reason for reason, holds in (RULES | ENDING).items() if holds(before, ours, theirs)), None)
