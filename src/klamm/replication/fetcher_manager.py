@@ -71,7 +71,9 @@ class FetcherManager:
             return
         for topic_partition, (partition, leader, leader_epoch) in following.items():
             key = leader, fetcher_id(topic_partition, self._per_leader)
-            fetcher = self._fetchers.get(key) or self._start_fetcher(key)
+            fetcher = self._fetchers.get(key)
+            if fetcher is None:  # one without partitions is false, and runs
+                fetcher = self._start_fetcher(key)
             fetcher.add(topic_partition, partition, leader_epoch)
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:

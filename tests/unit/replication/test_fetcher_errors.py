@@ -359,3 +359,25 @@ def test_a_broker_runs_one_fetcher_per_leader_and_fetcher_id(run: Run) -> None:
         assert len(manager) == 0
 
     run(scenario)
+
+
+def test_a_partition_that_is_added_to_a_fetcher_without_partitions_starts_no_second_one(run: Run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        leader = Leader()
+
+        async def connect(host: str, port: int, client_id: str) -> Leader:
+            return await leader.connect(host, port, client_id)
+
+        settings, quota = FetchSettings(BrokerId(1)), cluster.brokers[1].quotas.follower
+        manager = FetcherManager(BrokerId(1), lambda: 100, cluster.metadata, connect, settings, quota)
+        await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2, 3), 0, 1, P0), 7)
+        before = asyncio.all_tasks()
+
+        for _ in range(3):
+            manager.add({P0: InitialFetchState(cluster.partition(1), BrokerId(2), 0)})
+            manager.remove([P0])
+
+        assert len(asyncio.all_tasks() - before) == 1
+        await manager.close()
+
+    run(scenario)
