@@ -230,7 +230,9 @@ def _expected_gauges(cluster: Cluster, broker: StubBroker) -> dict[tuple[str, tu
     known = history.topics.znodes if is_active else {}
     queued = [t for t in history.topics.deletion_requests if t in known]
     registered = [b.number for b in cluster.running if b.number in history.registrations.current] if is_active else []
-    handled: Mapping[int, int] = history.controllers.handled.get((broker.number, broker.incarnation), {})
+    run = broker.number, broker.incarnation
+    handled: Mapping[int, int] = history.controllers.handled.get(run, {})
+    taken = sum(handled.values()) + (run in history.controllers.handling)
     gauges: dict[str, int] = {
         f"{_GAUGE}activecontrollercount": int(is_active),
         f"{_GAUGE}controllerstate": 0,
@@ -240,7 +242,7 @@ def _expected_gauges(cluster: Cluster, broker: StubBroker) -> dict[tuple[str, tu
         f"{_GAUGE}activebrokercount": len(registered),
         f"{_GAUGE}fencedbrokercount": 0,
         f"{_QUEUE}eventqueuesize": 0,
-        f"{_QUEUE}eventqueuetimems": sum(handled.values()),
+        f"{_QUEUE}eventqueuetimems": taken,
         f"{_CHANNELS}totalqueuesize": 0,
         **{f"{_STATS}{name}rateandtimems": handled.get(state, 0) for state, name in _TIMERS.items()},
     }
